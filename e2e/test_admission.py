@@ -12,6 +12,7 @@ from localcluster.net import free_ports
 from rigs.admission import SYSTEM, Rig, StandInController
 from rigs.gangs import Gang, admitted, pod, podgroup
 from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, POD_GROUPS, PODS
+from vc_egpu.report import snapshot_codec
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Cards
 
@@ -272,9 +273,11 @@ def test_metrics_and_the_view_tell_who_is_where(managed: Rig) -> None:
     metrics = _get(port, "/metrics").decode()
     assert 'egpu_queue_used{queue="team",resource="volcano.sh/vgpu-h20"} 2.0' in metrics
     assert "egpu_share_memory_mib{" in metrics
-    view = orjson.loads(_get(port, "/v1/snapshot"))
+    page = _get(port, "/v1/snapshot")
+    view = orjson.loads(page)
     on_cards = [share["pod"] for card in view["cards"] for share in card["shares"]]
     assert sorted(on_cards) == ["seen-worker-0", "seen-worker-1"]
+    assert {pod.name for pod in snapshot_codec.from_json(page).pods.values()} >= set(on_cards)
     assert _get(port, "/healthz") == b"ok\n"
     process.stop()
 

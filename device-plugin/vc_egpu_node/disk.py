@@ -1,8 +1,8 @@
 """Whether what containers need can be written, once a write of it has failed.
 
-The kubelet makes a refused Allocate a failed pod and asks no second time, and a node whose pods all fail
-looks free to whoever places the next ones. So after a first failure that is the disk's the node takes
-nothing, until as much can be written into each folder as one container needs there.
+The kubelet turns a refused Allocate into a failed pod and does not ask again. A node whose pods all fail
+looks free to the planner. So after a first failure of the disk the node takes nothing. It opens again once
+each folder takes as many bytes as one container needs there.
 """
 
 import errno
@@ -24,11 +24,11 @@ files, say) are of one container."""
 AGAIN_S: Final = 1.0
 """Between two tries, however much else happens: a try writes all that one container needs."""
 FILES_BYTES: Final = 64 * 1024
-"""Of a container, in each folder of ours: promise, CDI spec, limits, control page and seed are less."""
+"""For one container in each folder of ours: promise, CDI spec, limits, control page and seed take less."""
 PAGES_BYTES: Final = sum(kind.size for kind in KINDS)
 TRIAL: Final = f".{FILE_PREFIX}trial.tmp"
-"""Named as what is half written: no runtime reads it, and where an agent dies in the middle the next one, or
-removal, takes it away."""
+"""Named like a half-written file, so that no runtime reads it. Where an agent dies in the middle, the next
+one or removal takes it away."""
 
 
 class Disk:
@@ -57,7 +57,7 @@ class Disk:
             self._on_failure()
 
     def problem(self) -> str:
-        """Why nothing can be written; empty: it can, or nobody has found that it cannot."""
+        """Why nothing can be written; empty: it can, or no write has failed."""
         if not self._failing:
             return ""
         if self._clock() - self._tried_s >= AGAIN_S:

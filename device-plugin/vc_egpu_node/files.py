@@ -13,7 +13,7 @@ class StateError(RuntimeError):
 
 
 def read_promptly(path: Path) -> bytes:
-    """A file that containers can see; ``BlockingIOError`` at once if somebody holds a lease on it."""
+    """A file that containers can see; ``BlockingIOError`` at once if a process holds a lease on it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         return file.read()

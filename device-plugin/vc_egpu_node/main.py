@@ -15,7 +15,7 @@ from vc_egpu_node.files import StateError, lock_folder
 from vc_egpu_node.removal import StillUsedError, remove
 from vc_egpu_node.settings.config import ConfigError, parse_flags
 from vc_egpu_node.settings.last_good import wrong_files
-from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
+from vc_egpu_node.vendors.registry import chosen
 
 log = logging.getLogger("vc_egpu_node")
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if settings.action != "run":
             remove(settings, api, force=settings.action == "remove-by-force")
             return 0
-        agent = Agent(settings, api, NvidiaVendor())
+        agent = Agent(settings, api, chosen(settings))
     except (ConfigError, KubeConfigError, KubeError, StateError, StillUsedError, OSError) as error:
         log.critical("%s", error)
         return 1

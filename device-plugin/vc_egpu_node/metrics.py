@@ -1,6 +1,6 @@
 """Level-2 metrics: cards as dcgm-exporter names and measures them, containers under ``egpu_node_``.
 
-Families are made anew at each scrape from what is known then; only the kubelet's calls are counted on.
+Families are made at each scrape from what is known then; only counts go on from scrape to scrape.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,13 +13,13 @@ from prometheus_client.registry import Collector
 from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.volcano.words.annotations import NodeCards
 
+from vc_egpu_node.cards.inventory import Slot
 from vc_egpu_node.cards.monitor import Observation, unattributed_mib
-from vc_egpu_node.cards.slots import Slot
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.containers.processes import Use
 from vc_egpu_node.suspension.suspender import SuspendedPod
 from vc_egpu_node.vendors.base import CardReading
-from vc_egpu_node.wall.secondwall import ACTIONS, Action, Offence
+from vc_egpu_node.wall.offences import ACTIONS, Action, Offence
 from vc_egpu_node.wall.wall import Account
 
 CALL_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
@@ -146,8 +146,8 @@ class Metrics(Collector):
 
 
 def _later_ones(view: View) -> View:
-    """Of each name the later one: a pod that was deleted with force may still hold its cards while its
-    successor of the same name starts, and a series has one value."""
+    """Keep the later one of each name. A pod that was deleted with force may still hold its cards while its
+    successor of the same name starts. But a series has one value."""
     grants = sorted(view.grants, key=lambda one: one.granted_at_s)
     return replace(
         view,
@@ -160,7 +160,7 @@ def _later_ones(view: View) -> View:
 
 
 def _labels_of(view: View, card: CardReading) -> list[str]:
-    device = f"nvidia{card.minor if card.minor >= 0 else card.index}"
+    device = card.facts.device(card.index)
     version = view.observation.reading.driver_version
     return [str(card.index), card.uuid, card.pci_bus_id, device, card.product, view.node, version]
 
@@ -177,10 +177,10 @@ def _cards(view: View) -> Iterator[Metric]:
                 family.add_metric(_labels_of(view, card), value)
         yield family
     text = "Value of the last XID error encountered."
-    xids = GaugeMetricFamily("DCGM_FI_DEV_XID_ERRORS", text, labels=_CARD_LABELS)
+    codes = GaugeMetricFamily("DCGM_FI_DEV_XID_ERRORS", text, labels=_CARD_LABELS)
     for card in view.observation.reading.cards:
-        xids.add_metric(_labels_of(view, card), view.observation.xids.get(card.uuid, 0))
-    yield xids
+        codes.add_metric(_labels_of(view, card), view.observation.error_codes.get(card.uuid, 0))
+    yield codes
 
 
 def _inventory(view: View) -> Iterator[Metric]:

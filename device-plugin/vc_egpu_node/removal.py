@@ -55,7 +55,7 @@ def remove(settings: Settings, api: ApiConnection, *, force: bool) -> None:
         named = ", ".join(f"{pod.namespace}/{pod.name}" for pod in users[:MOST_NAMED])
         more = ", ..." if len(users) > MOST_NAMED else ""
         raise StillUsedError(f"{len(users)} pods hold cards of {settings.node_name}: {named}{more}")
-    # The Node first: whatever fails after that, nothing new is planned onto cards that nobody hands out.
+    # The Node first: whatever fails after that, nothing new is planned onto cards that no agent hands out.
     try:
         patched = clean_node(api, settings.node_name)
     except NotFound:
@@ -93,7 +93,8 @@ def clean_host(settings: Settings) -> int:
 
 
 def _host_files(settings: Settings) -> Iterator[Path]:
-    """What the agent left there. Of the folder of pages only our own: it may lie in one that others use."""
+    """What the agent left there. In the folder of pages only our own kinds: other programs may use that
+    folder."""
     yield from sorted(settings.cdi_dir.glob(f"{FILE_PREFIX}*.json"))
     yield from sorted(settings.cdi_dir.glob(f".{FILE_PREFIX}*"))  # half written
     yield from sorted(settings.kubelet_dir.glob(f"{SOCKET_PREFIX}*.sock"))
@@ -128,11 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse_flags(arguments: Sequence[str]) -> tuple[Settings, bool]:
-    """Of ``vc-egpu node-clean``: where things are, as the agent's flags say it, and whether to stay."""
+    """Flags of ``vc-egpu node-clean``: where things are, under the agent's names, and whether to stay."""
     here = Settings(node_name=os.environ.get("NODE_NAME", ""))
     parser = argparse.ArgumentParser(
         prog="vc-egpu node-clean",
-        description="Take everything of ours off a node whose agent is gone for good.",
+        description="Take everything of ours off a node whose agent does not come back.",
     )
     parser.add_argument("--node-name", default=here.node_name, required=not here.node_name)
     parser.add_argument("--kubeconfig", type=Path, help="default: the pod's service account")

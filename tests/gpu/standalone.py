@@ -26,11 +26,11 @@ from vc_egpu.volcano.words.annotations import CardShare
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.control import Timings
-from vc_egpu_node.isolation.library import install
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE, SharedPages
 from vc_egpu_node.vendors.base import CardReading, NodeReading
-from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
+from vc_egpu_node.vendors.nvidia.preload import install
+from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = Path(os.environ.get("VC_EGPU_NATIVE_BUILD") or ROOT / "device-plugin" / "native" / "build")
@@ -56,7 +56,7 @@ def why_not() -> str:
         return "no NVIDIA GPU: there is no libcuda.so.1"
     if code := cuda.cuInit(0):
         return f"no NVIDIA GPU: cuInit returned {code}"
-    vendor = NvidiaVendor()
+    vendor = NvidiaReadings()
     try:
         reading = vendor.scan()
     finally:
@@ -83,19 +83,20 @@ def chosen(reading: NodeReading) -> CardReading:
 
 def machine() -> list[str]:
     """Sentences about card, driver and who else is there. Never raises."""
-    vendor = NvidiaVendor()
+    vendor = NvidiaReadings()
     try:
         if ON_FAKE:
             fake_card()
         reading = vendor.scan()
-        told = [f"driver {reading.driver_version or 'unknown'} (CUDA {reading.cuda_version or 'unknown'})"]
+        cuda = reading.versions.get("cuda") or "unknown"
+        told = [f"driver {reading.driver_version or 'unknown'} (CUDA {cuda})"]
         told += [reading.problem] if reading.problem else []
         for card in reading.cards:
             sample, others = vendor.sample(card.uuid), vendor.processes(card.uuid)
             told.append(
                 f"card {card.index}: {card.product}, {card.uuid}, {card.memory_mib} MiB, "
                 f"{sample.memory_used_mib} used, {sample.memory_reserved_mib} reserved, "
-                f"{sample.sm_clock_mhz} MHz, compute {card.compute_capability}, "
+                f"{sample.sm_clock_mhz} MHz, compute {card.facts.compute_capability}, "
                 f"MIG {'on' if card.partitioned else 'off'}, "
                 f"processes (pid, MiB) {[(one.pid, one.memory_mib) for one in others]}"
             )
@@ -176,7 +177,7 @@ class Node:
     """One card of this machine, and containers that share it."""
 
     root: Path = field(init=False)
-    vendor: NvidiaVendor = field(init=False)
+    vendor: NvidiaReadings = field(init=False)
     card: CardReading = field(init=False)
     driver: str = field(init=False)
     isolation: Isolation = field(init=False)
@@ -192,7 +193,7 @@ class Node:
         self.root = Path(self._folder.name)
         if ON_FAKE:
             fake_card()
-        self.vendor = NvidiaVendor()
+        self.vendor = NvidiaReadings()
         reading = self.vendor.scan()
         assert reading.cards, reading.problem
         self.card, self.driver = chosen(reading), reading.driver_version

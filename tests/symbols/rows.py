@@ -74,5 +74,6 @@ def found_by_threads() -> frozenset[str]:
 @cache
 def wrapped() -> frozenset[str]:
     """Symbols of libcuda that the library has a function for."""
-    text = "".join((NATIVE / "lib" / f"symbols_{part}.def").read_text() for part in ("memory", "time"))
+    base = NATIVE / "lib" / "base"
+    text = "".join((base / f"symbols_{part}.def").read_text() for part in ("memory", "time"))
     return frozenset(re.findall(r"^EGPU_WRAP\((\w+)\)", text, re.M))

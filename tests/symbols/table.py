@@ -1,4 +1,4 @@
-"""Writes ``docs/driver-symbols.md``: every entry point of the driver, and what is done about it."""
+"""Writes ``driver-symbols.md`` of the library: every entry point of the driver, and what is done about it."""
 
 import re
 import textwrap
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from symbols.headers import Symbol, committed
-from symbols.rows import LEFT_OUT, wrapped
+from symbols.rows import LEFT_OUT, NATIVE, wrapped
 
 HERE: Final = Path(__file__).resolve().parent
 REPOSITORY: Final = HERE.parents[1]
@@ -16,7 +16,7 @@ CLASSES: Final = HERE / "classes.toml"
 DONE: Final = HERE / "done.txt"
 """Symbols that the fake driver did something for when they were called."""
 
-DOCUMENT: Final = REPOSITORY / "docs" / "driver-symbols.md"
+DOCUMENT: Final = NATIVE / "lib" / "driver-symbols.md"
 CALLS: Final = "tests/unit/native/test_symbols.py"
 EFFECTS: Final = frozenset({"taken", "returned", "gated", "followed", "shown"})
 

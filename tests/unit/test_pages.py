@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TOP = ("*.md", "docs/**/*.md", "[!.]*/README.md")
 PAGES = sorted(
-    page
-    for pattern in ("*.md", "docs/*.md", "[!.]*/README.md", "manifests/**/README.md")
-    for page in ROOT.glob(pattern)
+    {
+        page
+        for pattern in (*TOP, "device-plugin/native/lib/**/*.md", "manifests/**/README.md")
+        for page in ROOT.glob(pattern)
+    }
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 

@@ -1,7 +1,8 @@
 # libvgpu-egpu.so. `make native` builds the one that tests use: the machine's compiler, and files looked for under
 # EGPU_TEST_ROOT. `make native-release` builds what is shipped: no such variable, no symbol newer than glibc 2.17.
-LIB_SOURCES := $(wildcard lib/*.c)
-LIB_HEADERS := $(wildcard lib/*.h lib/*.def include/*.h include/*.def abi/*.h)
+LIB_ROOMS := base usage memory nvml activity time
+LIB_SOURCES := $(foreach room,$(LIB_ROOMS),$(wildcard lib/$(room)/*.c))
+LIB_HEADERS := $(foreach room,$(LIB_ROOMS),$(wildcard lib/$(room)/*.h lib/$(room)/*.def)) $(wildcard include/*.h include/*.def abi/*.h)
 # A preload has its thread-local words in the first block: no call for them.
 LIB_FLAGS := -ftls-model=initial-exec
 LIB_LINK := -shared -Wl,-soname,libvgpu-egpu.so -Wl,-Bsymbolic -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--build-id=sha1

@@ -1,6 +1,6 @@
 /* fuzz_images STEPS: images that are cut, garbled and glued together, each in a piece of memory of exactly its size. Built
  * with sanitizers; prints how many said what they need. */
-#include "../lib/image.h"
+#include "../lib/memory/image.h"
 
 #include <stdio.h>
 #include <stdlib.h>

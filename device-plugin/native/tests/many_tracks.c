@@ -1,6 +1,6 @@
 /* many_tracks COUNT: so many allocations of each of three contexts. Those of one are taken one by one, those of another all
  * at once. Prints how many ns of a processor that took for each. */
-#include "../lib/memory.h"
+#include "../lib/usage/usage.h"
 
 #include <stdio.h>
 #include <stdlib.h>

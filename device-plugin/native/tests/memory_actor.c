@@ -5,7 +5,7 @@
  * (per-thread default streams). Things it holds have a number, chosen by the test. An answer is the CUresult, then
  * what the call returned. */
 #define _GNU_SOURCE
-#include "../lib/internal.h"
+#include "../lib/base/internal.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -6,10 +6,10 @@
 
 #include "../abi/activity.h"
 #include "../abi/control.h"
-#include "../lib/gate.h"
-#include "../lib/limiter.h"
-#include "../lib/settle.h"
-#include "../lib/stretches.h"
+#include "../lib/activity/activity.h"
+#include "../lib/time/gate.h"
+#include "../lib/time/limiter.h"
+#include "../lib/time/settle.h"
 
 enum { MS = 1000 * 1000, LOG = 1 << 16 };
 static const int64_t SECOND = 1000 * MS;

@@ -1,6 +1,6 @@
 /* A thread that is cancelled while it waits for a short lock: it goes on, since it may hold what others need. */
 #undef _GNU_SOURCE /* it says so itself */
-#include "../lib/kinds.c"
+#include "../lib/base/util.c"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 # The compute side of the library in virtual time: deterministic, and hours of it in seconds. Not part of `native`:
 # its tests build it.
 VIRTUAL := tests/virtual
-VIRTUAL_LIB := $(filter-out $(addprefix lib/,elf.c loader.c lookup.c symbols.c) lib/nvml_%,$(LIB_SOURCES))
+VIRTUAL_LIB := $(filter-out $(addprefix lib/base/,elf.c loader.c lookup.c) lib/nvml/%,$(LIB_SOURCES))
 VIRTUAL_WORLD := $(addprefix $(VIRTUAL)/,main.c tasks.c card.c)
 
 .PHONY: virtual

@@ -14,19 +14,15 @@ from vc_egpu.volcano.words.annotations import AnnotationError, NodeCards
 from vc_egpu.volcano.words.quantity import QuantityError, parse_whole
 
 from vc_egpu_node.cards.inventory import NodeFacts, is_counter
+from vc_egpu_node.vendors.registry import SHARED_LABELS
 
 log = logging.getLogger(__name__)
 
 FIELD_MANAGER: Final = "vc-egpu-node"
-SHARED_LABELS: Final = (
-    names.NVIDIA_PRODUCT_LABEL,
-    names.NVIDIA_COUNT_LABEL,
-    names.NVIDIA_PRESENT_LABEL,
-)
-"""Labels that another labeller may own: then they are left alone."""
 NFD_LABELS: Final = "nfd.node.kubernetes.io/feature-labels"
-"""Annotation of node feature discovery (an instance's own has its name before that): labels that it manages,
-and removes when they are nobody's any more. GPU feature discovery has its labels written by it."""
+"""Annotation of node feature discovery (an instance's own has its name before that): labels that it manages.
+It removes them when no labeller asks for them any more. GPU feature discovery has its labels written by it.
+"""
 WRITTEN: Final = (names.NODE_CARDS, names.NODE_SUSPENSION)
 """Annotations that the agent writes."""
 _CORDON_SPLIT: Final = re.compile(r"[,\s]+")
@@ -34,7 +30,7 @@ Json = dict[str, Any]
 
 
 def slim(document: Json) -> Json:
-    """What is kept of the Node: of the managed fields only which shared labels somebody owns."""
+    """What is kept of the Node: of the managed fields only which shared labels this agent owns."""
     metadata, status = document.get("metadata") or {}, document.get("status") or {}
     kept = ("name", "uid", "resourceVersion", "labels")
     annotations = metadata.get("annotations") or {}
@@ -95,7 +91,7 @@ def previous_cards(document: Json) -> NodeCards | None:
     try:
         return NodeCards.decode(text)
     except AnnotationError as error:
-        log.warning("the node's inventory is written anew, it was malformed: %s", error)
+        log.warning("the node's inventory is written again, it was malformed: %s", error)
         return None
 
 
@@ -211,8 +207,8 @@ class OwnNode:
         return len(due)
 
     def say_suspension(self, text: str | None) -> None:
-        """How far pods are with being suspended; None: nobody suspends pods here. No call where the Node says
-        so already, as last heard. Raises :class:`KubeError`."""
+        """Say how far pods are with being suspended; None: this agent suspends no pods. No call where the
+        Node says so already, as last heard. Raises :class:`KubeError`."""
         document = self.document()
         if document is None:
             return
@@ -231,8 +227,8 @@ class OwnNode:
 
 
 class Teller:
-    """Says one thing of the Node, over and over: where that fails, what is new at once and the same again
-    ever more seldom. What is refused (by a policy of others, say) is refused on all nodes."""
+    """Says one thing on the Node again and again. After a failure it says something new at once, and the
+    same text less and less often. A policy that refuses the text here refuses it on all nodes."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         """``say`` raises :class:`KubeError`."""
@@ -246,7 +242,7 @@ class Teller:
         """When the Node began not to say what it should."""
 
     def say(self, text: str) -> None:
-        """Raises :class:`KubeError` where it was tried in vain."""
+        """Raises :class:`KubeError` where the write failed."""
         if text != self._failed:
             self._backoff.reset()
         elif self._clock() < self._again_s:
@@ -267,6 +263,6 @@ class Teller:
 
 
 def _essence(document: Json) -> Any:
-    """What a change of must wake the agent: the kubelet's heartbeats must not."""
+    """The part whose change must wake the agent. The kubelet's heartbeats must not."""
     metadata = document["metadata"]
     return (metadata.get("labels"), metadata.get("annotations"), document["status"])

@@ -1,7 +1,7 @@
-"""What people must know of this node: events on its Node and lines in the log, once each."""
+"""What people must know: events on the Node, once each, and events on its pods."""
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from vc_egpu.kube import EventRecorder
 
@@ -26,3 +26,24 @@ class Notices:
             self._events.event(self._about, "Warning", reason, trouble)
         elif recovered:
             self._events.event(self._about, "Normal", recovered, f"card {key} is offered again")
+
+
+class PodEvents:
+    """Events on pods. Thread-safe."""
+
+    def __init__(self, events: EventRecorder) -> None:
+        self._events = events
+
+    def warn(self, namespace: str, pod: str, uid: str, reason: str, text: str) -> None:
+        """A warning."""
+        self.tell("Warning", pod_reference(namespace, pod, uid), reason, text)
+
+    def tell(self, kind: str, pod: dict[str, Any], reason: str, text: str) -> None:
+        """An event; ``kind`` is ``Normal`` or ``Warning``."""
+        self._events.event(pod, "Warning" if kind == "Warning" else "Normal", reason, text)
+
+
+def pod_reference(namespace: str, pod: str, uid: str) -> dict[str, Any]:
+    """The pod, as an event names it."""
+    metadata = {"namespace": namespace, "name": pod, "uid": uid}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}

@@ -46,7 +46,7 @@ class PodView:
     """Text of the order to suspend it."""
     terminating: bool = False
     asks: frozenset[str] = frozenset()
-    """Names of the extended resources that its containers ask for, whoever offers them."""
+    """Names of the extended resources that its containers ask for, ours or another plugin's."""
     claims: bool = False
     """It has claims for devices of DRA drivers."""
     kubelet_uid: str = ""
@@ -162,6 +162,35 @@ def _add(sums: dict[str, int], container: Json) -> None:
             log.warning("container %s requests %s=%r", container.get("name"), resource, raw)
 
 
+class NamesInUse:
+    """Which names of pods another pod may have had a moment ago. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._heard_since_s: float | None = None
+        self._gone: dict[tuple[str, str], float] = {}
+
+    def may_be_remade(self, namespace: str, name: str) -> bool:
+        """Whether another pod may have had this name here within ``REMADE_S``: one was seen to go, or the
+        watch is too young to tell."""
+        now_s = self._clock()
+        with self._lock:
+            young = self._heard_since_s is None or now_s - self._heard_since_s < REMADE_S
+            return young or now_s - self._gone.get((namespace, name), float("-inf")) < REMADE_S
+
+    def take(self, change: Change) -> None:
+        """What the watch tells."""
+        metadata, now_s = change.object["metadata"], self._clock()
+        replaced = change.old is not None and change.old["metadata"].get("uid") != metadata.get("uid")
+        with self._lock:
+            if self._heard_since_s is None:  # the first list: at least the agent's own pod is in it
+                self._heard_since_s = now_s
+            if change.kind is ChangeKind.DELETED or replaced:
+                self._gone = {key: at for key, at in self._gone.items() if now_s - at < REMADE_S}
+                self._gone[(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))] = now_s
+
+
 class NodePods:
     """The pods bound to one node. Thread-safe."""
 
@@ -173,14 +202,15 @@ class NodePods:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
-        self._on_change = on_change
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._heard_since: float | None = None
-        self._gone: dict[tuple[str, str], float] = {}
+        self._listeners = [on_change]
+        self._names = NamesInUse(clock)
         self.reflector = Reflector(
             api, PODS, self._changed, field_selector=f"spec.nodeName={node}", transform=slim
         )
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Call this too when pods change. Only before the start."""
+        self._listeners.append(on_change)
 
     def start(self) -> None:
         """Begin to watch."""
@@ -208,12 +238,8 @@ class NodePods:
             return None
 
     def may_be_remade(self, namespace: str, name: str) -> bool:
-        """Whether another pod may have had this name here within ``REMADE_S``: one was seen to go, or the
-        watch is too young to tell."""
-        now = self._clock()
-        with self._lock:
-            young = self._heard_since is None or now - self._heard_since < REMADE_S
-            return young or now - self._gone.get((namespace, name), float("-inf")) < REMADE_S
+        """See :meth:`NamesInUse.may_be_remade`."""
+        return self._names.may_be_remade(namespace, name)
 
     def views(self) -> list[PodView]:
         """All pods of the node as last seen."""
@@ -224,19 +250,10 @@ class NodePods:
         return requested(self.reflector.objects())
 
     def _changed(self, change: Change) -> None:
-        self._remember(change)
+        self._names.take(change)
         if change.kind is ChangeKind.DELETED or change.old is None or _ended(change) or _other_cards(change):
-            self._on_change()
-
-    def _remember(self, change: Change) -> None:
-        metadata, now = change.object["metadata"], self._clock()
-        replaced = change.old is not None and change.old["metadata"].get("uid") != metadata.get("uid")
-        with self._lock:
-            if self._heard_since is None:  # the first list: at least the agent's own pod is in it
-                self._heard_since = now
-            if change.kind is ChangeKind.DELETED or replaced:
-                self._gone = {key: at for key, at in self._gone.items() if now - at < REMADE_S}
-                self._gone[(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))] = now
+            for told in self._listeners:
+                told()
 
 
 def _ended(change: Change) -> bool:

@@ -1,12 +1,12 @@
 """From what the vendor's library says to what the node offers. Pure: readings in, values out.
 
-The library may say anything: whatever it says ends up as a card that is not offered, with a reason, or as a
-problem of the node, never as an exception.
+The library may say anything. It ends up as a card that is not offered, with a reason, or as a problem of the
+node, never as an exception.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -15,12 +15,12 @@ from vc_egpu.volcano.words.annotations import MAX_CARDS_PER_NODE, MAX_MEMORY_MIB
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.node_policy import Policy
 
-from vc_egpu_node.vendors.base import CardReading, NodeReading
+from vc_egpu_node.vendors.base import CardReading, NodeLabels, NodeReading, VendorFacts
 
 UNKNOWN_MODEL: Final = "unknown"
 """Model of cards whose product the table does not hold; never offered."""
 PROBLEM_CHARS: Final = 512
-"""Of a node's problem: the annotation takes no longer one."""
+"""The longest problem of a node that the annotation takes."""
 CORDONED: Final = "cordoned by the operator"
 """Reason of a card that an operator took out: it takes nothing new."""
 Mode = Literal["shared", "native", "mig"]
@@ -37,7 +37,7 @@ class NodeFacts:
     cordoned: frozenset[str] = frozenset()
     """UUIDs that an operator took out."""
     foreign: str = ""
-    """Whose the cards are if not ours, see :meth:`vc_egpu_node.offers.other_plugins.Others.problem`."""
+    """Whose the cards are if not ours, see :meth:`vc_egpu_node.offers.other_plugins.OtherPlugins.problem`."""
     unusable: Mapping[str, str] = field(default_factory=dict)
     """UUID to why no container could be started on that card."""
 
@@ -60,9 +60,9 @@ class Offer:
     cards: int = 0
     """All that count: well, ill and cordoned."""
     out: int = 0
-    """Of these, ill or cordoned."""
+    """Those that are ill or cordoned."""
     out_held: int = 0
-    """Containers that are on these all the same."""
+    """Containers that run on such cards all the same."""
     beside: int = 0
     """Containers on cards of the model that do not count."""
 
@@ -80,6 +80,7 @@ class Inventory:
 class _Standards:
     """What every card is judged by."""
 
+    vendor: VendorFacts
     table: ModelTable
     mode: Mode
     problem: str
@@ -104,8 +105,8 @@ def take_stock(
     ill: Mapping[str, str],
     holdings: Mapping[str, Holding],
     previous: NodeCards | None,
+    vendor: VendorFacts,
     agent_version: str = "",
-    vendor: str = "nvidia",
 ) -> Inventory:
     """The node's inventory. ``ill`` is UUID to reason; ``previous`` keeps indices stable and remembers
     cards that vanished while something is held on them."""
@@ -115,7 +116,7 @@ def take_stock(
     problem = problem or doubts
     known = {card.uuid: card for card in previous.cards} if previous is not None else {}
     indices = _indices([card.uuid for card in readings], known, holdings)
-    standards = _Standards(table, mode or "shared", problem, facts, ill, holdings)
+    standards = _Standards(vendor, table, mode or "shared", problem, facts, ill, holdings)
     judged = [_judge(card, indices[card.uuid], standards) for card in readings if card.uuid in indices]
     present = {entry.card.uuid for entry in judged}
     judged += [_vanished(card, indices[uuid], holdings) for uuid, card in known.items()
@@ -125,9 +126,9 @@ def take_stock(
         node_cards=NodeCards(
             agent_version=agent_version[:64],
             mode=mode or "shared",
-            vendor=vendor,
+            vendor=vendor.name,
             driver_version=_printable(reading.driver_version, 64),
-            cuda_version=_printable(reading.cuda_version, 32),
+            cuda_version=_printable(reading.versions.get("cuda", ""), 32),
             core_ratio=policy.core_ratio,
             memory_ratio=policy.memory_ratio,
             ratio_class=policy.ratio_class,
@@ -196,16 +197,19 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
     if not refusal and row is None:
         refusal = f"product {product!r} is not in the model table"
     if not refusal and row is not None and card.memory_mib < row.memory_mib:
-        refusal = f"NVML reports {card.memory_mib} MiB, model {row.name} needs {row.memory_mib}"
+        refusal = (
+            f"{by.vendor.library} reports {card.memory_mib} MiB, model {row.name} needs {row.memory_mib}"
+        )
     if not refusal and card.memory_mib > MAX_MEMORY_MIB:
-        refusal = f"NVML reports a memory of {card.memory_mib} MiB"
+        refusal = f"{by.vendor.library} reports a memory of {card.memory_mib} MiB"
     if not refusal and card.partitioned:
-        refusal = "MIG mode is on"
-    refusal = refusal or _closed(card, by.mode) or by.facts.unusable.get(card.uuid, "")
+        refusal = by.vendor.partitioned
+    refusal = refusal or _closed(card, by) or by.facts.unusable.get(card.uuid, "")
     if not refusal and held.pods and held.native != (by.mode == "native"):
         refusal = f"still held {'native' if held.native else 'in shares'}, the node is {by.mode} now"
     cordoned = card.uuid in by.facts.cordoned
     sickness = by.ill.get(card.uuid, "")
+    capability = card.facts.compute_capability
     reason = refusal or sickness or (CORDONED if cordoned else "")
     entry = NodeCard(
         uuid=card.uuid,
@@ -216,21 +220,21 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         healthy=not sickness,
         offered=not refusal and not cordoned,
         reason=_printable(reason, 256),
-        sm_count=_bounded(card.sm_count, 4096),
+        sm_count=_bounded(card.facts.sm_count, 4096),
         clock_mhz=_bounded(card.clock_mhz, 100_000),
-        compute_capability=card.compute_capability if _CAPABILITY.fullmatch(card.compute_capability) else "",
+        compute_capability=capability if _CAPABILITY.fullmatch(capability) else "",
         links={peer: count for peer, count in card.links.items() if _UUID.fullmatch(peer)},
         held=held.pods,
     )
     return _Judged(entry, counts=not refusal)
 
 
-def _closed(card: CardReading, mode: Mode) -> str:
-    """Why the driver would refuse a container on that card, or its second one. MPS and its control daemons
-    set a card's mode, and leave it like that when they are killed."""
-    if card.closed_to == "all" or (card.closed_to == "others" and mode == "shared"):
-        who = "nobody" if card.closed_to == "all" else "one program alone"
-        return f"its compute mode lets {who} in: nvidia-smi -i {card.uuid} -c DEFAULT"
+def _closed(card: CardReading, by: _Standards) -> str:
+    """Why the driver would refuse a container on that card, or its second one. MPS sets a card's mode, and
+    leaves it so when it is killed."""
+    if card.closed_to == "all" or (card.closed_to == "others" and by.mode == "shared"):
+        who = "no program" if card.closed_to == "all" else "one program alone"
+        return f"its compute mode lets {who} in: {by.vendor.open_command.format(uuid=card.uuid)}"
     return ""
 
 
@@ -264,6 +268,42 @@ def _offers(judged: Iterable[_Judged], mode: Mode, holdings: Mapping[str, Holdin
     return offers
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One device as the kubelet sees it.
+
+    A slot is no card: it says "one more share may start here", and the pod's annotation says on which card.
+    So an ill card makes free slots unhealthy, never one that a running container holds.
+    """
+
+    id: str
+    healthy: bool
+
+
+def slot_id(number: int) -> str:
+    """``s0``, ``s1``, ...: the same ids after every restart."""
+    return f"s{number}"
+
+
+def slots(offer: Offer, per_card: int, in_use: Set[str]) -> tuple[Slot, ...]:
+    """All slots: cards × ``per_card``, of which out × ``per_card``, less what is held there, are unhealthy:
+    free ones, the last. What is held of cards that do not count is listed on top.
+
+    Slots in use stay listed and healthy even where cards or ``per_card`` became fewer."""
+    ids = [slot_id(number) for number in range(offer.cards * per_card + offer.beside)]
+    known = set(ids)
+    ids += sorted((used for used in in_use if used not in known), key=_order_of_slot)
+    free = [identity for identity in ids if identity not in in_use and identity in known]
+    out = max(0, offer.out * per_card - offer.out_held)
+    unhealthy = set(free[max(0, len(free) - out) :]) if out else set()
+    return tuple(Slot(identity, identity not in unhealthy) for identity in ids)
+
+
+def _order_of_slot(identity: str) -> tuple[int, str]:
+    digits = identity[1:]
+    return (int(digits), "") if digits.isdecimal() else (1 << 30, identity)
+
+
 def counters(inventory: Inventory, table: ModelTable, requested: Mapping[str, int]) -> dict[str, int]:
     """Extended resources of the node's status: MiB and core percent that its shares may sum up to.
 
@@ -290,8 +330,8 @@ def is_counter(resource: str) -> bool:
     return resource.endswith((names.MEMORY_TOTAL_SUFFIX, names.CORES_TOTAL_SUFFIX))
 
 
-def labels(node_cards: NodeCards) -> dict[str, str]:
-    """Node labels: cards by model (ours), and product, count and presence under NVIDIA's common names."""
+def labels(node_cards: NodeCards, names_of_vendor: NodeLabels) -> dict[str, str]:
+    """Node labels: cards by model (ours), and product, count and presence under the vendor's common names."""
     usable = [card for card in node_cards.cards if card.model != UNKNOWN_MODEL]
     result = {
         names.MODEL_LABEL_PREFIX + model: str(count)
@@ -300,10 +340,10 @@ def labels(node_cards: NodeCards) -> dict[str, str]:
     if node_cards.cards:
         product = re.sub(r"[^A-Za-z0-9_.-]+", "-", node_cards.cards[0].product)
         product = product.lstrip("-_.")[:63].rstrip("-_.")  # cut first: with another end no label is taken
-        result[names.NVIDIA_PRESENT_LABEL] = "true"
-        result[names.NVIDIA_COUNT_LABEL] = str(len(node_cards.cards))
+        result[names_of_vendor.present] = "true"
+        result[names_of_vendor.count] = str(len(node_cards.cards))
         if product:
-            result[names.NVIDIA_PRODUCT_LABEL] = product
+            result[names_of_vendor.product] = product
     return result
 
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from vc_egpu_node.cards.health import WELL, Health, step
 from vc_egpu_node.vendors.base import (
     CardReading,
     CardSample,
     NodeReading,
     ProcessSample,
+    Readings,
     UntoldError,
-    Vendor,
 )
 
 log = logging.getLogger(__name__)
@@ -22,6 +21,37 @@ log = logging.getLogger(__name__)
 FORGET_S: Final = 600.0
 """A card that the driver no longer lists stays in the inventory, ill, for so long."""
 MISSING: Final = "the driver no longer lists it"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether one card is in order; one :func:`step` per observation.
+
+    - A fault or an error event makes the card ill, and starts its quiet time again.
+    - An ill card of which nothing is heard for ``recovery_s`` is well.
+    """
+
+    reason: str = ""
+    """Empty: well."""
+    last_bad_s: float = 0.0
+    """When something was last wrong, on the caller's monotonic clock."""
+
+    @property
+    def well(self) -> bool:
+        """Whether the card may take containers."""
+        return not self.reason
+
+
+WELL: Final = Health()
+
+
+def step(health: Health, *, now_s: float, fault: str, recovery_s: float) -> Health:
+    """The state after one observation; ``fault`` says what is wrong now, empty if nothing is."""
+    if fault:
+        return Health(reason=fault, last_bad_s=now_s)
+    if health.well or now_s - health.last_bad_s < recovery_s:
+        return health
+    return WELL
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +65,25 @@ class Observation:
     processes: Mapping[str, tuple[ProcessSample, ...]] = field(default_factory=dict)
     untold: frozenset[str] = frozenset()
     """Cards that did not tell who runs on them: their processes are as they told last."""
-    xids: Mapping[str, int] = field(default_factory=dict)
-    """UUID to the last error number."""
+    error_codes: Mapping[str, int] = field(default_factory=dict)
+    """UUID to the last error number that the driver reported."""
     scans: int = 0
     looks: int = 0
     """How often processes were read."""
 
 
 def unattributed_mib(seen: Observation, uuid: str) -> int | None:
-    """What of a card's memory is used by no process that the driver names; None: it does not tell.
+    """Memory of a card that is used, but by no process that the driver names; None: the card does not tell.
 
-    The driver counts memory for the process that owns it. What only a DMA-BUF keeps, after its owner freed it
-    or ended, is the driver's own (``RmDmabufGetClientAndDevice`` in NVIDIA's kernel module), and so is what
-    it lost of programs that crashed. Used memory and processes are not read at one moment: only a difference
-    that lasts means anything.
+    The driver counts memory for the process that owns it. Memory that only a DMA-BUF keeps counts as the
+    driver's own (``RmDmabufGetClientAndDevice`` in NVIDIA's kernel module). Memory that crashed programs
+    left behind does so too. Used memory and processes are not read at one moment: only a difference that
+    lasts means anything.
     """
     sample, processes = seen.samples.get(uuid), seen.processes.get(uuid, ())
     if uuid in seen.untold or sample is None or sample.memory_used_mib is None:
         return None
-    if any(one.memory_mib == 0 for one in processes):  # of these it does not tell how much they have
+    if any(one.memory_mib == 0 for one in processes):  # the card does not tell how much these have
         return None
     return max(0, sample.memory_used_mib - sum(one.memory_mib for one in processes))
 
@@ -63,35 +93,36 @@ class Monitor:
 
     def __init__(
         self,
-        vendor: Vendor,
+        readings: Readings,
         *,
         probe_interval_s: float,
         rescan_interval_s: float,
         recovery_s: Callable[[], float],
         on_change: Callable[[], None],
-        look_interval_s: float = 0.0,
-        on_look: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``look_interval_s``: how often processes are read; 0: with everything else. ``on_look`` is called
-        after each time, on the monitor's thread."""
         self._clock = clock
-        self._vendor = vendor
-        self._look_interval_s = look_interval_s
-        self._on_look = on_look
+        self._readings = readings
+        self._look_interval_s = 0.0
+        self._after_look: Callable[[], None] = lambda: None
         self._probe_interval_s = probe_interval_s
         self._rescan_interval_s = rescan_interval_s
         self._recovery_s = recovery_s
         self._on_change = on_change
         self._health: dict[str, Health] = {}
-        self._xids: dict[str, int] = {}
+        self._error_codes: dict[str, int] = {}
         self._known: dict[str, tuple[CardReading, float]] = {}
         self._missing: frozenset[str] = frozenset()
-        self._look_due_s = float("-inf")
+        self._look_due_s = self._scanned_s = float("-inf")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cards", daemon=True)
         self.observation = Observation()
         self.beat_s = time.monotonic()
+
+    def read_processes(self, every_s: float, then: Callable[[], None]) -> None:
+        """Read processes so often (0: with everything else), and call ``then`` after each time, on the
+        monitor's thread. Only before the start."""
+        self._look_interval_s, self._after_look = every_s, then
 
     def start(self) -> None:
         """Begin on a thread of its own."""
@@ -102,21 +133,25 @@ class Monitor:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(self._probe_interval_s + 5)
-        self._vendor.close()
+        self._readings.close()
 
     def _run(self) -> None:
-        scanned_s = float("-inf")
         while not self._stopping.is_set():
             self.beat_s = time.monotonic()
             try:
-                if self._clock() - scanned_s >= self._scan_due_s():
-                    self._scan()
-                    scanned_s = self._clock()
-                self._probe()
-                self._listen()
+                self.turn()
             except Exception:
                 log.exception("reading the cards failed, trying again")
                 self._stopping.wait(self._probe_interval_s)
+
+    def turn(self) -> None:
+        """Count the cards if that is due, probe them, then listen until the next probe is due. Called by the
+        monitor's own thread, or by a test."""
+        if self._clock() - self._scanned_s >= self._scan_due_s():
+            self._scan()
+            self._scanned_s = self._clock()
+        self._probe()
+        self._listen()
 
     def _scan_due_s(self) -> float:
         """Cards are counted more often while some are missing or ill: that is how they come back."""
@@ -126,7 +161,7 @@ class Monitor:
     def _scan(self) -> None:
         before = self.observation
         now_s = self._clock()
-        reading = self._vendor.scan()
+        reading = self._readings.scan()
         if reading.problem and reading.problem != before.reading.problem:
             log.warning("%s", reading.problem)
         listed = {card.uuid for card in reading.cards}
@@ -136,57 +171,57 @@ class Monitor:
         kept = tuple(self._known[uuid][0] for uuid in sorted(self._missing))
         # With it goes what was wrong with it: cards are counted more often while any is ill.
         self._health = {uuid: health for uuid, health in self._health.items() if uuid in self._known}
-        self._xids = {uuid: xid for uuid, xid in self._xids.items() if uuid in self._known}
+        self._error_codes = {uuid: code for uuid, code in self._error_codes.items() if uuid in self._known}
         self._publish(reading=replace(reading, cards=reading.cards + kept), scans=before.scans + 1)
 
     def _probe(self) -> None:
         """Health and utilisation of every card."""
         now_s = self._clock()
-        faults = self._vendor.faults()
+        faults = self._readings.faults()
         for card in self.observation.reading.cards:
             fault = MISSING if card.uuid in self._missing else faults.get(card.uuid, "")
             self._step(card.uuid, now_s, fault)
         uuids = [card.uuid for card in self.observation.reading.cards]
         self._publish(
-            samples={uuid: self._vendor.sample(uuid) for uuid in uuids},
+            samples={uuid: self._readings.sample(uuid) for uuid in uuids},
         )
         self._look_when_due()
 
     def _look_when_due(self) -> None:
-        """However often the driver tells of errors meanwhile, as it does of each program that crashes: who
-        judges by two looks in a row goes by the time between them."""
+        """Read processes on time, however many errors the driver reports meanwhile. The second wall judges
+        by two looks in a row, and relies on the time between them."""
         now_s = self._clock()
         if now_s >= self._look_due_s:
             self._look_due_s = now_s + self._look_interval_s
             self._look()
 
     def _look(self) -> None:
-        """Who runs on the cards."""
+        """Read the processes on the cards."""
         uuids = [card.uuid for card in self.observation.reading.cards]
         before = self.observation
         processes: dict[str, tuple[ProcessSample, ...]] = {}
         untold: dict[str, str] = {}
         for uuid in uuids:
             try:
-                processes[uuid] = self._vendor.processes(uuid)
+                processes[uuid] = self._readings.processes(uuid)
             except UntoldError as error:
                 processes[uuid] = before.processes.get(uuid, ())
                 untold[uuid] = str(error)
         for uuid in untold.keys() - before.untold:
             log.warning("card %s does not tell who runs on it: %s", uuid, untold[uuid])
         self._publish(processes=processes, untold=frozenset(untold))
-        self._on_look()
+        self._after_look()
 
     def _listen(self) -> None:
         """Until the next probe is due, or the driver tells of an error; processes are read more often."""
         due_s = self._clock() + self._probe_interval_s
         while not self._stopping.is_set():
             until_s = min(due_s, self._look_due_s) if self._look_interval_s else due_s
-            events = self._vendor.wait_events(max(0.0, until_s - self._clock()))
+            events = self._readings.wait_events(max(0.0, until_s - self._clock()))
             for event in events:
-                log.warning("card %s: XID %d", event.uuid, event.xid)
-                self._xids[event.uuid] = event.xid
-                self._step(event.uuid, self._clock(), f"XID {event.xid}")
+                log.warning("card %s: %s", event.uuid, event.text)
+                self._error_codes[event.uuid] = event.code
+                self._step(event.uuid, self._clock(), event.text)
             if events or self._clock() >= due_s:
                 break
             self.beat_s = time.monotonic()
@@ -219,7 +254,7 @@ class Monitor:
             samples=before.samples if samples is None else samples,
             processes=before.processes if processes is None else processes,
             untold=before.untold if untold is None else untold,
-            xids=dict(self._xids),
+            error_codes=dict(self._error_codes),
             scans=before.scans if scans is None else scans,
             looks=before.looks + (processes is not None),
         )

@@ -7,6 +7,7 @@ the lower lease epoch is refused.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final, Literal
 
 from vc_egpu.volcano.codec.plans import epoch_of
@@ -15,6 +16,28 @@ from vc_egpu.volcano.words.annotations import Cards
 ShareClass = Literal["high", "unset", "low"]
 _SLACK: Final = 1e-9
 """Ratios are floats: 100 × 1.1 is a little more than 110."""
+
+
+class Why(Enum):
+    """Why a container does not start."""
+
+    NO_PROMISE = "NoPromise"
+    NO_OWNER = "NoOwner"
+    NO_PLAN = "NoPlan"
+    WRONG_PLAN = "WrongPlan"
+    CARD_NOT_USABLE = "CardNotUsable"
+    NO_ROOM = "NoRoom"
+    TOOLKIT = "Toolkit"
+    NOT_NOW = "NotNow"
+    """The kubelet, the API server or the disk did not answer: the same call may succeed later."""
+
+
+class NotAdmittedError(Exception):
+    """The container must not start (now); the text goes into the pod's event."""
+
+    def __init__(self, why: Why, text: str) -> None:
+        super().__init__(text)
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +52,9 @@ class HeldShare:
     share_class: ShareClass = "unset"
     native: bool = False
     epoch: int = 0
-    """Of the leader that planned it."""
+    """Epoch of the leader that planned it."""
     physical_mib: int | None = None
-    """Of its memory, what may lie on the card; None: all of it."""
+    """The part of its memory that may lie on the card; None: all of it."""
     suspended: bool = False
     """Its processes have left the card: all of its memory is on the host, and none of its cores is used."""
 
@@ -93,7 +116,8 @@ def asleep(held: Iterable[HeldShare], pods: Collection[str]) -> list[HeldShare]:
 
 
 def rivals(held: Iterable[HeldShare], waiting: Iterable[HeldShare], new: HeldShare) -> list[HeldShare]:
-    """What the newcomer must fit beside: all that was let in, and newcomers of later leaders; not itself."""
+    """The shares that the newcomer must fit next to: all that were let in, and newcomers of later leaders;
+    not its own."""
     own = (new.pod_uid, new.container)
     beside = [s for s in held if s.uuid == new.uuid and (s.pod_uid, s.container) != own]
     counted = {own, *((s.pod_uid, s.container) for s in beside)}
@@ -102,8 +126,8 @@ def rivals(held: Iterable[HeldShare], waiting: Iterable[HeldShare], new: HeldSha
 
 
 def asks_more(before: Sequence[HeldShare], after: Sequence[HeldShare]) -> bool:
-    """Whether a container with these shares takes more of anything than with those, card by card. One that
-    takes less is a help to a card that holds too much, though it still does not fit."""
+    """Whether a container takes more of anything after than before, card by card. A container that takes
+    less helps a card that holds too much, though it still does not fit."""
 
     def amounts(share: HeldShare) -> tuple[int, ...]:
         return share.memory_mib, share.cores_percent, share.on_card_mib, share.host_mib
@@ -116,7 +140,7 @@ def asks_more(before: Sequence[HeldShare], after: Sequence[HeldShare]) -> bool:
 
 
 def refusal(card: CardLimits, beside: Sequence[HeldShare], new: HeldShare) -> str:
-    """Why ``new`` does not fit on the card beside the others; empty if it does."""
+    """Why ``new`` does not fit on the card next to the others; empty if it does."""
     awake = [share for share in beside if not share.suspended]
     if new.native and awake:
         return f"card {card.uuid} is asked for as a whole, but {_pods(awake)} hold shares of it"

@@ -1,7 +1,7 @@
 """What must outlive the process: which CDI device name was promised for which slots.
 
 One small file per Allocate answer, written and flushed before the answer leaves. A name holds for the life
-of the container that it was made for and is never used again, so no other can pick up a stale CDI spec.
+of its container and is never used again. So no other container can pick up a stale CDI spec.
 """
 
 import hashlib
@@ -100,7 +100,7 @@ class AllocationStore:
             return self._latest.get((resource, frozenset(ids)))
 
     def forget(self, name: str) -> None:
-        """The container is gone for good: free its slots, and the name is history."""
+        """The container is gone: free its slots and forget the name."""
         with self._lock:
             allocation = self._by_name.pop(name, None)
             if allocation is None:
@@ -138,7 +138,7 @@ class AllocationStore:
 
 
 def _read(path: Path) -> Allocation | None:
-    """One file; a broken one is set aside, so that its container fails closed and somebody can look."""
+    """One file. A broken one is set aside: its container fails closed, and an operator can look."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["version"] != VERSION:

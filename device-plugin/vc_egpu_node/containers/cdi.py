@@ -1,7 +1,8 @@
 """CDI specs: one file per container, written before the container is created, removed once it is gone.
 
-A file also is the agent's record of what it let in: the grant stands in the device's annotations, so that a
-restarted agent knows what its containers hold, and a rebooted node (whose folder is empty) holds nothing.
+A file is also the agent's record of what it let in: the grant stands in the device's annotations. So a
+restarted agent knows what its containers hold. After a reboot the folder is empty, and the node holds
+nothing.
 """
 
 import json
@@ -18,7 +19,8 @@ from vc_egpu.volcano.words.annotations import CardShare
 
 from vc_egpu_node.containers.admission import HeldShare, ShareClass
 from vc_egpu_node.files import read_promptly, write_atomically
-from vc_egpu_node.vendors.nvidia.toolkit import Edits
+from vc_egpu_node.vendors.base import Edits
+from vc_egpu_node.vendors.registry import HIDE
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +29,12 @@ CDI_VERSION: Final = "0.6.0"
 FILE_PREFIX: Final = names.CDI_KIND.replace("/", "-") + "-"
 GRANT_ANNOTATION: Final = f"{names.DOMAIN}/grant"
 GRANT_VERSION: Final = 1
-NO_OTHER_CARD: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
-"""An image's default opens no card past the plan."""
 LIMITS_FOLDER: Final = "/etc/egpu"
 """In the container: read-only, holds ``limits.json``."""
+
+
+Described = Mapping[str, Mapping[str, Any]]
+"""By card UUID: index, model and product, as the container may know them."""
 
 
 class ControlError(ValueError):
@@ -99,23 +103,23 @@ class Isolates(Protocol):
     def prepare(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> dict[str, Any]:
         """Everything in place before the container starts; edits (mounts, hooks) on top."""
 
-    def running(self, grant: Grant) -> dict[str, Any]:
-        """The same edits for a container that runs; nothing is touched."""
+    def record(self, grant: Grant) -> dict[str, Any]:
+        """The edits of a container that runs, for its record; nothing is touched."""
 
     def release(self, grant: Grant, grants: Callable[[], Iterable[Grant]]) -> None:
         """The container is gone."""
 
     def forget(self, name: str) -> None:
-        """The same of one that is nobody's: an agent before this one left it."""
+        """The same for a container without an owner: an earlier agent left it."""
 
 
 def spec_of(
-    grant: Grant, toolkit: Edits, limits_folder: Path, isolation: Mapping[str, Any] | None = None
+    grant: Grant, cards: Edits, limits_folder: Path, isolation: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The CDI document: exactly this container's cards, and nothing that would open another one."""
-    own_env = [f"{names.ENV_CARDS}={grant.cards_json}", *(f"{k}={v}" for k, v in NO_OTHER_CARD.items())]
+    own_env = [f"{names.ENV_CARDS}={grant.cards_json}", *(f"{k}={v}" for k, v in HIDE.items())]
     overruled = {entry.split("=", 1)[0] for entry in own_env}
-    edits = toolkit.merged(shared=not grant.native)
+    edits = cards.merged()
     edits["env"] = [e for e in edits.get("env", ()) if e.split("=", 1)[0] not in overruled] + own_env
     edits["mounts"] = [
         *edits.get("mounts", ()),
@@ -131,7 +135,7 @@ def spec_of(
     record = {"version": GRANT_VERSION, **asdict(grant)}
     record["shares"] = [_plain(share) for share in grant.shares]
     return {
-        "cdiVersion": max(CDI_VERSION, toolkit.cdi_version, key=_version_key),
+        "cdiVersion": max(CDI_VERSION, cards.cdi_version, key=_version_key),
         "kind": names.CDI_KIND,
         "devices": [
             {
@@ -143,8 +147,8 @@ def spec_of(
     }
 
 
-def limits_of(grant: Grant, cards: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The document that a container reads about itself; ``cards`` adds index, model and product by UUID."""
+def limits_of(grant: Grant, described: Described) -> dict[str, Any]:
+    """The document that a container reads about itself."""
     return {
         "version": 1,
         "namespace": grant.namespace,
@@ -155,7 +159,7 @@ def limits_of(grant: Grant, cards: Mapping[str, Mapping[str, Any]]) -> dict[str,
         "class": grant.share_class,
         "corePolicy": grant.core_policy,
         "native": grant.native,
-        "cards": [{**_plain(share), **cards.get(share.uuid, {})} for share in grant.shares],
+        "cards": [{**_plain(share), **described.get(share.uuid, {})} for share in grant.shares],
     }
 
 
@@ -196,25 +200,28 @@ class GrantFolder:
         with self._lock:
             self._grants[grant.name] = grant
 
-    def write(
-        self,
-        grant: Grant,
-        toolkit: Edits,
-        cards: Mapping[str, Mapping[str, Any]],
-        *,
-        running: bool = False,
-    ) -> None:
-        """Write the container's files; a spec that is there already and says the same is left alone (every
-        change makes the runtime read all specs again). ``running``: it is not about to start. Raises
-        ``OSError`` and, where the library cannot be told of the grant, ``ValueError``."""
+    def write(self, grant: Grant, cards: Edits, described: Described) -> None:
+        """Write the files of a container that is about to start. A spec that says the same already is left
+        alone: every change makes the runtime read all specs again. Raises ``OSError`` and, where the library
+        cannot be told of the grant, :class:`ControlError`."""
+        folder = self._folder(grant)
+        isolation = self._isolation.prepare(grant, self.all) if self._isolation is not None else {}
+        self._put(grant, folder, spec_of(grant, cards, folder, isolation), described)
+
+    def record(self, grant: Grant, cards: Edits, described: Described) -> None:
+        """Write the files of a container that runs. Raises ``OSError``."""
+        folder = self._folder(grant)
+        isolation = self._isolation.record(grant) if self._isolation is not None else {}
+        self._put(grant, folder, spec_of(grant, cards, folder, isolation), described)
+
+    def _folder(self, grant: Grant) -> Path:
         folder = self._limits_dir / grant.name
         folder.mkdir(exist_ok=True, mode=0o755)
-        edits: dict[str, Any] = {}
-        if self._isolation is not None:
-            isolation = self._isolation
-            edits = isolation.running(grant) if running else isolation.prepare(grant, self.all)
-        _write_if_other(folder / "limits.json", json.dumps(limits_of(grant, cards), indent=1) + "\n")
-        _write_if_other(self.path(grant.name), json.dumps(spec_of(grant, toolkit, folder, edits)))
+        return folder
+
+    def _put(self, grant: Grant, folder: Path, spec: Mapping[str, Any], described: Described) -> None:
+        _write_if_other(folder / "limits.json", json.dumps(limits_of(grant, described), indent=1) + "\n")
+        _write_if_other(self.path(grant.name), json.dumps(spec))
 
     def leftovers(self) -> dict[str, str]:
         """Folders of containers that have neither grant nor spec, by name: UID of the pod, empty where none

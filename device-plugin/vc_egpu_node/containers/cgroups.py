@@ -25,8 +25,8 @@ class PodCgroups:
         self._root = root
 
     def living(self, uids: Collection[str]) -> frozenset[str] | None:
-        """Of these pods, the ones that have a cgroup. None: the tree shows no pod at all, so it tells nothing
-        (it is not mounted, or the kubelet makes no cgroups for pods)."""
+        """Those of the pods that have a cgroup. None: the tree shows no pod at all, so it tells nothing (it
+        is not mounted, or the kubelet makes no cgroups for pods)."""
         base = self._base()
         if base is None:
             return None

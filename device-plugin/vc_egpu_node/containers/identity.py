@@ -1,22 +1,20 @@
-"""Who is this container, and may it start on its cards.
+"""Whether a container may start on its cards, and the proof of which container it is.
 
-``promise`` answers the kubelet's Allocate: one CDI device name per container, kept before it is given.
-``admit`` answers PreStartContainer, just before the container is created: the kubelet says which container
-holds the slots, the API server which cards that container got, the card's room is checked, and only then the
-CDI spec is written that the name stands for. Nothing is ever guessed: what cannot be proven does not start.
+``promise`` answers the kubelet's Allocate: one CDI device name per container, kept on disk before it is
+given. ``admit`` answers PreStartContainer, just before the container is created. The kubelet says which
+container holds the slots, and the API server which cards that container got. Then the card's room is
+checked, and only then is the CDI spec written that the name stands for. Nothing is ever guessed: what cannot
+be proven does not start.
 """
 
-import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.volcano.codec.plans import epoch_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards, CardShare, NodeCard, NodeCards
@@ -24,49 +22,19 @@ from vc_egpu.volcano.words.annotations import AnnotationError, Cards, CardShare,
 from vc_egpu_node.api.pods import NodePods, PodView
 from vc_egpu_node.cards.inventory import CORDONED
 from vc_egpu_node.containers import admission
+from vc_egpu_node.containers.admission import NotAdmittedError, Why
 from vc_egpu_node.containers.allocations import Allocation, AllocationStore
 from vc_egpu_node.containers.cdi import ControlError, Grant, GrantFolder, qualified
-from vc_egpu_node.kubelet.podresources import (
-    Checkpoint,
-    ContainerRef,
-    PodResources,
-    PodResourcesError,
-    UnknownOwnerError,
-    owner,
-)
-from vc_egpu_node.vendors.nvidia.toolkit import CardNames, Toolkit, ToolkitError
+from vc_egpu_node.containers.owners import Owners
+from vc_egpu_node.kubelet.podresources import ContainerRef
+from vc_egpu_node.vendors.base import CardReading, ContainerEdits, EditsError
 
-log = logging.getLogger(__name__)
-
-GET_TIMEOUT_S: Final = 3.0
-OWNER_TRIES: Final = 3
-OWNER_PAUSE_S: Final = 0.05
+UNLISTED: Final = -1
+"""Position of a card that the library does not list."""
 UNCOUNTED: Final = "the node's cards have not been counted yet"
 
 Shares = Sequence[admission.HeldShare]
 _decode_cards = lru_cache(maxsize=1024)(Cards.decode)
-
-
-class Why(Enum):
-    """Why a container does not start."""
-
-    NO_PROMISE = "NoPromise"
-    NO_OWNER = "NoOwner"
-    NO_PLAN = "NoPlan"
-    WRONG_PLAN = "WrongPlan"
-    CARD_NOT_USABLE = "CardNotUsable"
-    NO_ROOM = "NoRoom"
-    TOOLKIT = "Toolkit"
-    NOT_NOW = "NotNow"
-    """The kubelet, the API server or the disk did not answer: the same call may succeed later."""
-
-
-class NotAdmittedError(Exception):
-    """The container must not start (now); the text goes into the pod's event."""
-
-    def __init__(self, why: Why, text: str) -> None:
-        super().__init__(text)
-        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +44,8 @@ class Stock:
     node_cards: NodeCards = field(default_factory=NodeCards)
     nominal_mib: Mapping[str, int] = field(default_factory=dict)
     """Model to nominal memory."""
-    known_as: Mapping[str, CardNames] = field(default_factory=dict)
-    """UUID to what the driver calls the card now."""
+    readings: Mapping[str, CardReading] = field(default_factory=dict)
+    """UUID to what the vendor's library says of the card now."""
     ready: bool = False
     """False until the cards were counted once."""
     problem: str = ""
@@ -86,6 +54,11 @@ class Stock:
     def card(self, uuid: str) -> NodeCard | None:
         """The card of that UUID."""
         return next((card for card in self.node_cards.cards if card.uuid == uuid), None)
+
+    def of(self, grant: Grant) -> list[CardReading]:
+        """The grant's cards as last read; by UUID alone where the library does not list one."""
+        uuids = (share.uuid for share in grant.shares)
+        return [self.readings.get(uuid) or CardReading(uuid, UNLISTED, "", 0) for uuid in uuids]
 
     def limits(self, card: NodeCard) -> admission.CardLimits:
         """What the card may hold."""
@@ -98,10 +71,34 @@ class Stock:
             max_sharers=self.node_cards.max_sharers,
         )
 
-    def describe(self, share: CardShare) -> dict[str, Any]:
-        """What a container may know of its card besides its share."""
-        card = self.card(share.uuid)
-        return {} if card is None else {"index": card.index, "model": card.model, "product": card.product}
+    def described(self, grant: Grant) -> dict[str, dict[str, Any]]:
+        """UUID to what a container may know of its card besides its share."""
+        cards = ((share.uuid, self.card(share.uuid)) for share in grant.shares)
+        return {
+            uuid: {"index": card.index, "model": card.model, "product": card.product} if card else {}
+            for uuid, card in cards
+        }
+
+
+class Surroundings(Protocol):
+    """The node around a container that starts: what is asked of it, and what it is told."""
+
+    @property
+    def stock(self) -> Stock:
+        """The node's cards as last counted."""
+
+    @property
+    def closed(self) -> str:
+        """Why no shares may start; empty: they may."""
+
+    def suspended(self) -> Collection[str]:
+        """UIDs of pods that have left their cards."""
+
+    def wake(self) -> None:
+        """Slots were promised, or a container was let in."""
+
+    def disk_failed(self, error: OSError) -> None:
+        """Something that a container needs was not written."""
 
 
 class Identity:
@@ -109,34 +106,22 @@ class Identity:
 
     def __init__(
         self,
-        *,
         node: str,
+        around: Surroundings,
+        *,
         allocations: AllocationStore,
         grants: GrantFolder,
+        owners: Owners,
         pods: NodePods,
-        pod_resources: PodResources,
-        checkpoint: Checkpoint,
-        toolkit: Toolkit,
-        stock: Callable[[], Stock],
-        on_change: Callable[[], None] = lambda: None,
-        suspended: Callable[[], Collection[str]] = frozenset,
-        closed: Callable[[], str] = str,
-        on_disk_error: Callable[[OSError], None] = lambda _error: None,
+        edits: ContainerEdits,
     ) -> None:
-        """``suspended``: UIDs of pods that have left their cards; ``closed``: why shares may not start;
-        ``on_disk_error`` hears of what could not be written."""
         self._node = node
+        self._around = around
         self._allocations = allocations
         self._grants = grants
+        self._owners = owners
         self._pods = pods
-        self._pod_resources = pod_resources
-        self._checkpoint = checkpoint
-        self._toolkit = toolkit
-        self._stock = stock
-        self._on_change = on_change
-        self._suspended = suspended
-        self._closed = closed
-        self._on_disk_error = on_disk_error
+        self._edits = edits
         self._room = threading.Lock()
 
     def promise(self, resource: str, ids: frozenset[str]) -> str:
@@ -144,9 +129,9 @@ class Identity:
         try:
             allocation = self._allocations.promise(resource, ids)
         except OSError as error:
-            self._on_disk_error(error)
+            self._around.disk_failed(error)
             raise NotAdmittedError(Why.NOT_NOW, f"the promise could not be kept on disk: {error}") from error
-        self._on_change()
+        self._around.wake()
         return qualified(allocation.name)
 
     def admit(self, resource: str, ids: frozenset[str]) -> Grant:
@@ -159,12 +144,11 @@ class Identity:
                 "delete the pod",
             )
         known = self._grants.get(allocation.name)
-        if known is not None:  # the container starts again: same name, same cards, nobody to ask
-            self._write(known)
+        if known is not None:  # the container starts again: same name, same cards, no more questions
+            self._let_in_again(known)
             return known
-        ref = self._owner(resource, ids)
-        pod = self._pod(ref, self._checkpoint.pod_uid(resource, ids, ref.container))
-        grant = self.proven(allocation, ref, pod)
+        owner = self._owners.of(resource, ids)
+        grant = self.proven(allocation, owner.container, owner.pod)
         self._let_in(grant)
         return grant
 
@@ -200,16 +184,16 @@ class Identity:
         )
 
     def restore(self, grant: Grant) -> None:
-        """Count a container that runs already as let in (no room is asked), and write its files again."""
+        """Count a container that runs already as let in, without a check of room, and write its files."""
         self._grants.reserve(grant)
-        if grant.native or not self._closed():  # else they would let its next start go without limits
-            self._write(grant, running=True)
+        if grant.native or not self._around.closed:  # else they would let its next start go without limits
+            self.rewrite(grant)
 
     def change(self, grants: Sequence[Grant]) -> None:
-        """Other limits for containers of one pod that run, all or none: the cards' sums are checked again for
-        those that take more, then the books are changed. Files are written by :meth:`rewrite`. Raises
+        """Change the limits of one pod's running containers, all or none. The cards' sums are checked again
+        for those that take more, then the books are changed. Files are written by :meth:`rewrite`. Raises
         :class:`NotAdmittedError`."""
-        stock = self._stock()
+        stock = self._around.stock
         names_changed = {grant.name for grant in grants}
         with self._room:
             before = {one.name: one for one in self._grants.all()}
@@ -222,88 +206,73 @@ class Identity:
                 self._grants.reserve(grant)
 
     def rewrite(self, grant: Grant) -> None:
-        """The files of a container that runs, as its grant is now; raises :class:`NotAdmittedError`."""
-        self._write(grant, running=True)
+        """Write the files of a container that runs, as its grant is now, whatever became of driver and cards;
+        raises :class:`NotAdmittedError`."""
+        stock = self._around.stock
+        with self._errors_of_writing():
+            edits = self._edits.record(stock.of(grant), shared=not grant.native)
+            self._grants.record(grant, edits, stock.described(grant))
 
-    def _owner(self, resource: str, ids: frozenset[str]) -> ContainerRef:
-        for attempt in range(OWNER_TRIES):
-            try:
-                return owner(self._pod_resources.holders(), resource, ids)
-            except PodResourcesError as error:
-                raise NotAdmittedError(Why.NOT_NOW, str(error)) from error
-            except UnknownOwnerError as error:
-                if attempt == OWNER_TRIES - 1:
-                    raise NotAdmittedError(Why.NO_OWNER, str(error)) from error
-                time.sleep(OWNER_PAUSE_S)
-        raise AssertionError("not reached")
-
-    def _pod(self, ref: ContainerRef, uid: str | None) -> PodView:
-        """The very pod that the kubelet starts. The watch's copy is taken only if the kubelet's own record
-        confirms its UID: under the same name it might still have a pod that was deleted. Without that record
-        (its file cannot be read) a deleted pod's container could start in its successor's name: then nobody
-        starts unless every other source knows of one pod only."""
-        pod = self._pods.known(ref.namespace, ref.pod)
-        if pod is not None and pod.uid == uid and pod.cards is not None:
-            return pod
-        try:
-            pod = self._pods.fetch(ref.namespace, ref.pod, GET_TIMEOUT_S)
-        except KubeError as error:
-            raise NotAdmittedError(
-                Why.NOT_NOW, f"pod {ref.namespace}/{ref.pod} could not be read: {error}"
-            ) from error
-        if pod is None:
-            raise NotAdmittedError(Why.NO_OWNER, f"pod {ref.namespace}/{ref.pod} does not exist any more")
-        if uid is not None and pod.uid != uid:
-            raise NotAdmittedError(
-                Why.NO_OWNER, f"the kubelet starts pod UID {uid}, {ref.namespace}/{ref.pod} is {pod.uid} now"
-            )
-        doubt = self._doubt(pod) if uid is None else ""
-        if doubt:
-            raise NotAdmittedError(
-                Why.NOT_NOW,
-                f"the kubelet's record does not say which pod {ref.namespace}/{ref.pod} starts: {doubt}",
-            )
-        return pod
-
-    def _doubt(self, pod: PodView) -> str:
-        """Why a pod of the same name may be meant instead of this one (from the API server), or empty."""
-        watched = self._pods.known(pod.namespace, pod.name)
-        others = {
-            grant.pod_uid
-            for grant in self._grants.all()
-            if (grant.namespace, grant.pod) == (pod.namespace, pod.name) and grant.pod_uid != pod.uid
-        }
-        checks = (
-            (watched is None, "the watch has not seen it yet"),
-            (watched is not None and watched.uid != pod.uid, "the watch has another one"),
-            (pod.terminating or (watched is not None and watched.terminating), f"{pod.uid} is being deleted"),
-            (bool(others), f"cards are still held by UID {', '.join(sorted(others))}"),
-            (self._pods.may_be_remade(pod.namespace, pod.name), "one of that name may have gone just now"),
-        )
-        return next((text for wrong, text in checks if wrong), "")
+    # --- a container that starts -------------------------------------------------------------------
 
     def _let_in(self, grant: Grant) -> None:
         """Check every card and its room, count the grant, write its files; all or nothing."""
-        stock = self._stock()
+        stock = self._around.stock
         if not stock.ready:
             raise NotAdmittedError(Why.NOT_NOW, UNCOUNTED)
         for share in grant.shares:
-            _usable(stock, share, grant)
+            _planned_for(stock, share, grant)
         waiting = self._waiting(grant)
         with self._room:
             held = self._held(self._grants.all())
             _fits(stock, held, waiting, grant)
+            self._refuse_if_closed(stock, grant)
             self._grants.reserve(grant)
         try:
-            self._write(grant)
+            self._write(stock, grant)
         except NotAdmittedError:
             with suppress(OSError):  # held on then: the next try takes it over, or its pod's end frees it
                 self._grants.release(grant.name)
             raise
-        self._on_change()
+        self._around.wake()
+
+    def _let_in_again(self, grant: Grant) -> None:
+        """The container was let in before: its room is its own."""
+        stock = self._around.stock
+        self._refuse_if_closed(stock, grant)
+        for share in grant.shares:
+            _in_order(stock, share)
+        self._write(stock, grant)
+
+    def _refuse_if_closed(self, stock: Stock, grant: Grant) -> None:
+        """Whether the node lets any such container start now."""
+        closed = stock.problem if stock.ready else UNCOUNTED
+        if not grant.native:
+            closed = closed or self._around.closed
+        if closed:
+            raise NotAdmittedError(Why.NOT_NOW, closed)
+
+    def _write(self, stock: Stock, grant: Grant) -> None:
+        driver = stock.node_cards.driver_version
+        with self._errors_of_writing():
+            edits = self._edits.edits(stock.of(grant), driver, shared=not grant.native)
+            self._grants.write(grant, edits, stock.described(grant))
+
+    @contextmanager
+    def _errors_of_writing(self) -> Iterator[None]:
+        """What goes wrong while a container's files are made, as a refusal."""
+        try:
+            yield
+        except EditsError as error:
+            raise NotAdmittedError(Why.TOOLKIT, str(error)) from error
+        except ControlError as error:
+            raise NotAdmittedError(Why.WRONG_PLAN, str(error)) from error
+        except OSError as error:
+            self._around.disk_failed(error)
+            raise NotAdmittedError(Why.NOT_NOW, f"the container's files were not written: {error}") from error
 
     def _held(self, grants: Iterable[Grant]) -> list[admission.HeldShare]:
-        return admission.asleep((share for grant in grants for share in grant.held), self._suspended())
+        return admission.asleep((share for grant in grants for share in grant.held), self._around.suspended())
 
     def _waiting(self, grant: Grant) -> list[admission.HeldShare]:
         """Shares of later leaders' pods on these cards that are bound here and not let in yet."""
@@ -320,32 +289,6 @@ class Identity:
             if cards.pod_uid == pod.uid and cards.node == self._node:
                 shares += admission.planned(cards)
         return shares
-
-    def _write(self, grant: Grant, *, running: bool = False) -> None:
-        stock = self._stock()
-        closed = stock.problem if stock.ready else UNCOUNTED
-        closed = closed if grant.native else closed or self._closed()
-        if closed and not running:
-            raise NotAdmittedError(Why.NOT_NOW, closed)
-        for share in () if running else grant.shares:
-            card = stock.card(share.uuid)
-            if card is None or not card.healthy:
-                reason = "is not on this node" if card is None else f"is ill: {card.reason}"
-                raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} {reason}")
-        known_as = [stock.known_as.get(share.uuid) or CardNames(share.uuid, -1) for share in grant.shares]
-        if running:  # its record is kept whatever became of driver and cards
-            known_as = [replace(one, minor=-1) for one in known_as]
-        try:
-            edits = self._toolkit.edits(known_as, "" if running else stock.node_cards.driver_version)
-            described = {share.uuid: stock.describe(share) for share in grant.shares}
-            self._grants.write(grant, edits, described, running=running)
-        except ToolkitError as error:
-            raise NotAdmittedError(Why.TOOLKIT, str(error)) from error
-        except ControlError as error:
-            raise NotAdmittedError(Why.WRONG_PLAN, str(error)) from error
-        except OSError as error:
-            self._on_disk_error(error)
-            raise NotAdmittedError(Why.NOT_NOW, f"the container's files were not written: {error}") from error
 
 
 def _mismatch(cards: Cards, allocation: Allocation, ref: ContainerRef, pod: PodView, node: str) -> str:
@@ -369,26 +312,35 @@ def _fits(stock: Stock, held: Shares, waiting: Shares, grant: Grant) -> None:
     """Whether the host and each of its cards have room for it."""
     refusal = admission.host_refusal(stock.node_cards.host_memory_mib, held, grant.held)
     for new in grant.held:
-        card = stock.card(new.uuid)
-        if card is None:
-            raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {new.uuid} is not on this node")
+        card = _known(stock, new.uuid)
         rivals = admission.rivals(held, waiting, new)
         refusal = refusal or admission.refusal(stock.limits(card), rivals, new)
     if refusal:
         raise NotAdmittedError(Why.NO_ROOM, refusal)
 
 
-def _usable(stock: Stock, share: CardShare, grant: Grant) -> None:
+def _planned_for(stock: Stock, share: CardShare, grant: Grant) -> None:
     """Whether a newcomer may use the card at all. A cordoned card takes what was planned before."""
-    card = stock.card(share.uuid)
-    if card is None:
-        raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} is not on this node")
+    card = _known(stock, share.uuid)
     name = names.native_resource if grant.native else names.shared_resource
     if name(card.model) != grant.resource:
         raise NotAdmittedError(
             Why.WRONG_PLAN, f"card {share.uuid} is a {card.model}, the container asks for {grant.resource}"
         )
-    if not card.healthy:
-        raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} is ill: {card.reason}")
+    _in_order(stock, share)
     if not card.offered and card.reason != CORDONED:
         raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} is not offered: {card.reason}")
+
+
+def _in_order(stock: Stock, share: CardShare) -> None:
+    """Whether the card is there and well."""
+    card = _known(stock, share.uuid)
+    if not card.healthy:
+        raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} is ill: {card.reason}")
+
+
+def _known(stock: Stock, uuid: str) -> NodeCard:
+    card = stock.card(uuid)
+    if card is None:
+        raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {uuid} is not on this node")
+    return card

@@ -1,7 +1,7 @@
 """Which container a process on a card belongs to: host PID to cgroup to pod and container.
 
-By looking, never by probing: what the kernel says of a process in its cgroup file (version 1 or 2, either
-driver) and status file is enough, also for processes that go round the library.
+The agent looks and never probes. A process's cgroup file (version 1 or 2, either driver) and status file say
+enough, also for processes that bypass the library.
 """
 
 import os
@@ -17,7 +17,7 @@ from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.vendors.base import ProcessSample
 
 _CONTAINER_ID: Final = re.compile(r"(?<!conmon-)[0-9a-f]{64}")
-"""CRI-O's monitor of a container is beside it, not in it."""
+"""CRI-O's monitor of a container runs next to it, not in it."""
 _POD: Final = re.compile(
     r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(?=[./\n]|$)"
 )
@@ -78,11 +78,11 @@ class ContainerOfProcess:
         return Host(pid, start, container_id, pod_uid, own_pid(self._read(pid, "status")) or pid)
 
     def hosts(self, pids: Iterable[int], *, inner: bool = True) -> dict[int, Host]:
-        """PIDs as the driver told them to processes. Some drivers tell the PID of the process's own
-        namespace (``inner``: this one may): where nothing on the host that could use a card has it, the one
-        process of a pod which has it there is meant. A program of the host on a card is itself: no container
-        answers for it, and nobody reads the whole process tree because it is there, nor each time for a PID
-        that nobody had."""
+        """Map PIDs as the driver told them to processes. Some drivers tell the PID of the process's own
+        namespace (``inner``: this one may). Then a PID that no possible user of a card has on the host means
+        the one process of a pod which has it inside. A program of the host on a card is itself: no container
+        answers for it. It causes no walk over the process tree, and a PID that no process had causes one
+        only now and then."""
         found: dict[int, Host] = {}
         lost: set[int] = set()
         for pid in set(pids):
@@ -97,7 +97,7 @@ class ContainerOfProcess:
         self._nobodys = {pid: at for pid, at in self._nobodys.items() if pid in lost and now_s - at < AGAIN_S}
         if lost - self._nobodys.keys():
             matches: dict[int, list[Host]] = {}
-            for host in self._in_pods():
+            for host in self.of_pods():
                 if host.own_pid in lost and host.own_pid != host.pid:
                     matches.setdefault(host.own_pid, []).append(host)
             found |= {pid: hosts[0] for pid, hosts in matches.items() if len(hosts) == 1}
@@ -106,16 +106,16 @@ class ContainerOfProcess:
 
     def in_pod(self, pod_uid: str) -> list[Host]:
         """All processes of one pod."""
-        return [host for host in self._in_pods() if host.pod_uid == pod_uid]
+        return [host for host in self.of_pods() if host.pod_uid == pod_uid]
 
     def living(self) -> list[Host]:
         """All processes of pods but those that have ended and only wait for their parents to ask."""
-        return [host for host in self._in_pods() if self.lives(host.pid, host.start_ticks)]
+        return [host for host in self.of_pods() if self.lives(host.pid, host.start_ticks)]
 
     def mounted(self, container_ids: Collection[str]) -> dict[str, frozenset[str]]:
         """By container: where something is mounted in it. Those of which no process tells are left out."""
         found: dict[str, frozenset[str]] = {}
-        for host in self._in_pods():
+        for host in self.of_pods():
             if host.container_id in container_ids:
                 points = _mount_points(self._read(host.pid, "mountinfo"))
                 if points:
@@ -149,7 +149,8 @@ class ContainerOfProcess:
             os.close(descriptor)
         return ""
 
-    def _in_pods(self) -> Iterator[Host]:
+    def of_pods(self) -> Iterator[Host]:
+        """All processes of pods; the whole process tree is read for it."""
         for entry in self._proc_dir.iterdir():
             if entry.name.isdecimal() and place(self._read(int(entry.name), "cgroup"))[0]:
                 host = self.host(int(entry.name))

@@ -1,8 +1,8 @@
 """What the container runtime's configuration says that concerns cards.
 
-With NVIDIA's runtime as the default one, an image that sets NVIDIA_VISIBLE_DEVICES=all gets every card of the
-node without asking Kubernetes. The agent cannot close that door, but it says that it is open. Where a file
-leaves CDI off the agent only warns, since another may be in force; :mod:`.started` looks.
+With a vendor's runtime as the default one, an image that names all cards gets every card of the node without
+asking Kubernetes. The agent cannot close that door, but it says that it is open. Where a file
+leaves CDI off the agent only warns, since another may be in force; :mod:`.start_checks` looks.
 """
 
 import json
@@ -13,17 +13,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from vc_egpu_node.vendors.base import VendorFacts
+
 log = logging.getLogger(__name__)
 
 
-def bypasses(places: Sequence[Path]) -> tuple[str, ...]:
-    """A sentence for each runtime configuration whose default runtime is NVIDIA's."""
+def bypasses(places: Sequence[Path], vendor: VendorFacts) -> tuple[str, ...]:
+    """A sentence for each runtime configuration whose default runtime is the vendor's."""
     found = []
     for path in _files(places):
         name = _default_runtime(path)
-        if name is not None and "nvidia" in name:
+        if name is not None and vendor.runtime in name:
             found.append(
-                f"{path} makes {name!r} the default runtime: any image with NVIDIA_VISIBLE_DEVICES=all "
+                f"{path} makes {name!r} the default runtime: any image with {vendor.all_cards} "
                 "gets all cards without asking; use a RuntimeClass instead"
             )
     return tuple(found)

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import grpc
 
-from vc_egpu_node.cards.slots import Slot
-from vc_egpu_node.containers.cdi import NO_OTHER_CARD
-from vc_egpu_node.containers.identity import Identity, NotAdmittedError, Why
+from vc_egpu_node.cards.inventory import Slot
+from vc_egpu_node.containers.admission import NotAdmittedError, Why
+from vc_egpu_node.containers.identity import Identity
 from vc_egpu_node.kubelet_api import deviceplugin_pb2 as api
 from vc_egpu_node.kubelet_api import deviceplugin_pb2_grpc as api_grpc
+from vc_egpu_node.vendors.registry import HIDE
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class SlotBoard:
             return self._slots
 
     def post(self, slots: tuple[Slot, ...]) -> None:
-        """Decide anew; equal slots wake nobody."""
+        """Replace the slots; equal ones wake no follower."""
         with self._condition:
             if slots != self._slots or self._version == 0:
                 self._slots = slots
@@ -97,12 +98,12 @@ class _Service(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # generate
         self._identity = identity
         self._observe = observe
         self._following: set[object] = set()
-        """A token for each stream: streams end and begin at once on threads of their own, and a count of them
-        that is off by one would have the plugin registered anew for ever, or never again."""
+        """A token for each stream. Streams begin and end on threads of their own. With a count that is off
+        by one, the plugin would be registered again and again, or never."""
 
     @property
     def followed(self) -> bool:
-        """Whether anybody listens to the slots."""
+        """Whether the kubelet listens to the slots."""
         return bool(self._following)
 
     def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002 - gRPC's
@@ -130,7 +131,7 @@ class _Service(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # generate
                 name = self._identity.promise(self._resource, _checked(container.devices_ids))
                 # The variables stand in the spec too: these are for a runtime that does not read it.
                 answers.append(
-                    api.ContainerAllocateResponse(cdi_devices=[api.CDIDevice(name=name)], envs=NO_OTHER_CARD)
+                    api.ContainerAllocateResponse(cdi_devices=[api.CDIDevice(name=name)], envs=HIDE)
                 )
         except NotAdmittedError as error:
             self._refuse(context, "Allocate", began, error)
@@ -205,7 +206,7 @@ class Plugin:
             self.board.wake()
 
     def close(self) -> None:
-        """Stop for good."""
+        """Stop; this plugin does not start again."""
         self.board.close()
         self.stop(grace_s=1.0)
         self.socket.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Registration with the kubelet, and again whenever it restarts.
 
 The kubelet sweeps its plugin folder when it starts and makes a new registration socket. Twice a second the
-folder is looked at (a few stats, some microseconds): a new socket, a missing one of ours, or a kubelet that
-does not follow our slots any more means start and register again.
+agent looks at the folder (a few stats, some microseconds). It registers again after a new kubelet socket, a
+missing one of ours, or a kubelet that no longer follows our slots.
 """
 
 import logging

@@ -104,9 +104,9 @@ class ControlPage(ctypes.LittleEndianStructure):
 
 CONTROL_BYTES: Final = ctypes.sizeof(ControlPage)
 CONTROL_LEAST_BYTES: Final = ControlPage.beyond_bytes.offset
-"""Of a page of minor version 0."""
+"""Size of a page of minor version 0."""
 SEQUENCE_OFFSET: Final = 16
-"""Of ``ControlPage.sequence``; ``generation`` follows it."""
+"""Where ``ControlPage.sequence`` lies; ``generation`` follows it."""
 BODY_OFFSET: Final = 32
 """Behind the lock: what is compared before a page is written."""
 

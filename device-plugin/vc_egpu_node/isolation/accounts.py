@@ -38,7 +38,7 @@ class Slot:
     index: int = -1
     """Its place in the page."""
     namespace: int = 0
-    """Of PIDs, by its inode; 0: not known, whoever looks may judge by the PID that he sees."""
+    """Inode of its PID namespace; 0: not known, and its PID may be judged as it is seen."""
 
     def uses(self, card: int) -> bool:
         """Whether it says to use that card."""
@@ -74,7 +74,7 @@ class Usage:
         return min(MAX_BYTES, sum(slot.managed_bytes[card] for slot in self.slots))
 
     def held_bytes(self, slot: Slot, card: int) -> int:
-        """Of the shared memory, what that process holds."""
+        """The part of the shared memory that the process holds."""
         word, bit = divmod(slot.index, 64)
         held = (
             one.size
@@ -118,8 +118,8 @@ class Usage:
 
 
 def read_usage(data: bytes | None, cards: int) -> Usage | None:
-    """A usage page of a container with so many cards; None: it is not there, or says nothing (a fresh page, a
-    damaged one, another version)."""
+    """A usage page of a container with so many cards. None: it is not there or says nothing, being fresh,
+    damaged or of another version."""
     if data is None or len(data) < ctypes.sizeof(abi.UsagePage):
         return None
     magic, major = struct.unpack_from("<II", data)
@@ -217,7 +217,7 @@ ROUGH_LOOKS: Final = 8
 
 
 State = tuple[int, int, int]
-"""Of a slot: pid, start, count of changes."""
+"""A slot's pid, start and count of changes."""
 
 
 def context_costs(
@@ -242,8 +242,8 @@ class ContextCost:
     """What a context costs in one container on one card, until it is known.
 
     The driver and the page are not read at one moment, and programs allocate in between. So two looks count
-    where a process changed nothing from one to the other; of one that does not count its changes the less of
-    both does. Of processes that always change something the middle of many looks has to do.
+    where a process changed nothing between them. Where a process does not count its changes, the lower of
+    both looks counts. For processes that always change something, the median of many looks has to do.
     """
 
     def __init__(self) -> None:
@@ -251,9 +251,9 @@ class ContextCost:
         self._rough: list[int] = []
 
     def look(self, now: Mapping[State, int]) -> tuple[int, bool]:
-        """After one more look, with the costs that it shows: the cost, and whether it is for good (else it is
-        only what is not to be held against who has a context by now). 0: nothing new is known. The least of
-        all processes counts: others load more code into theirs."""
+        """Take one more look's costs; the cost, and whether it is final. A cost that is not final is only
+        not held against processes that have a context by now. 0: nothing new is known. The least of all
+        processes counts: others load more code into their contexts."""
         before, self._before = self._before, dict(now)
         costs = [cost if one[2] else min(cost, before[one]) for one, cost in now.items() if one in before]
         if costs:

@@ -1,8 +1,9 @@
-"""What containers may still use above their grant, since it was lowered while they ran or a context's cost
-was learnt late: never more again, and nothing once they are down to the grant.
+"""What containers may still use above their grant, where it was lowered while they ran. A context's cost
+that was learnt late counts likewise. A ceiling never rises, and it ends once the container is down to its
+grant.
 
-This process goes by its memory. The file in a container's folder is for the next agent, and one that cannot
-be written now (a full disk) is written later: nobody is ended for it meanwhile.
+This process goes by its memory. The file in a container's folder is for the next agent. A file that cannot
+be written now (a full disk) is written later, and no process is ended for it meanwhile.
 """
 
 import json
@@ -21,7 +22,7 @@ CEILINGS_NAME: Final = "lowered.json"
 
 
 class Ceilings:
-    """Of all containers of the node. Thread-safe."""
+    """Ceilings of all containers of the node. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         """``folder`` holds a folder per container."""
@@ -36,7 +37,7 @@ class Ceilings:
             found = self._known.get(name)
             if found is None:
                 found = self._read(name)
-                if found:  # else it may be gone, and nobody would drop it again
+                if found:  # else it may be gone, and no call would drop it again
                     self._known[name] = found
             return dict(found)
 

@@ -95,7 +95,7 @@ class Control:
     timings: Timings = field(default_factory=Timings)
     host_memory_mib: int = 0
     beyond: Beyond = NOTHING
-    """Of its memory, what the library does not count by itself."""
+    """The part of its memory that the library does not count by itself."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.limits) <= abi.MAX_CARDS:
@@ -131,7 +131,7 @@ def controls(
 ) -> dict[str, Control]:
     """The pages of the containers named in ``wanted``.
 
-    ``paged`` names the containers that have pages (others have no activity to look at); ``facts`` is by
+    ``paged`` names the containers that have pages: others have no activity to look at. ``facts`` is by
     container name and card UUID, ``beyond`` by container name. Raises :class:`ControlError`.
     """
     everyone = list(grants)
@@ -162,8 +162,8 @@ def controls(
 
 
 def neighbours(grants: Iterable[Grant], changed: Iterable[Grant]) -> set[str]:
-    """Names of the containers whose pages may be other ones since these grants came, went or changed: all
-    that share a card with the pods concerned, and the rest of those containers' pods."""
+    """Names of the containers whose pages may change because these grants came, went or changed. They are
+    all that share a card with the pods concerned, and the rest of those containers' pods."""
     everyone, touched = list(grants), list(changed)
     pods = {grant.pod_uid for grant in touched}
     cards = {share.uuid for grant in [*touched, *everyone] if grant in touched or grant.pod_uid in pods
@@ -204,7 +204,7 @@ def _peers(grant: Grant, near: Iterable[Grant], pod_cards: set[str]) -> tuple[Pe
                 mask |= 1 << own[share.uuid]
                 card_of[own[share.uuid]] = index
         if other.pod_uid == grant.pod_uid and not mask:
-            continue  # the pod's own containers on other cards hold nobody here
+            continue  # the pod's own containers on other cards hold no container back here
         common = sum(1 << index for index, share in enumerate(other.shares) if share.uuid in pod_cards)
         peers.append(Peer(other.name, _CLASSES[other.share_class], mask, common, tuple(card_of)))
     peers.sort(key=lambda peer: (_PREFERENCE.index(peer.peer_class), not peer.cards, peer.name))

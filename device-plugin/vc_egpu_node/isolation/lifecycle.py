@@ -1,5 +1,5 @@
-"""The library's part in a container's life: its pages seeded before it starts and kept current while it runs,
-the mounts by which it gets pages and library.
+"""The library's part in a container's life: pages seeded before the start and kept current, and the mounts
+of both.
 
 Without a library there is none of this: then containers get cards and nothing that limits them.
 """
@@ -16,9 +16,9 @@ from vc_egpu_node.files import read_promptly, write_atomically
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.ceilings import Ceilings
 from vc_egpu_node.isolation.control import CardFacts, Control, Timings, controls, encode, neighbours, shared
-from vc_egpu_node.isolation.library import Library, drop_unused
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE, ControlFile, Fault, KeptOpen, SharedPages
 from vc_egpu_node.isolation.unseen_memory import NOTHING, Beyond
+from vc_egpu_node.vendors.base import Library
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Isolation:
                 raise
         return self._edits(grant.name)
 
-    def running(self, grant: Grant) -> dict[str, Any]:
+    def record(self, grant: Grant) -> dict[str, Any]:
         """The edits of a container that runs already, for its record; nothing is touched."""
         return self._edits(grant.name) if grant.name in self.paged else {}
 
@@ -143,7 +143,7 @@ class Isolation:
         self.pages.release(grant.name)
 
     def forget(self, name: str) -> None:
-        """What an agent before this one left of a container that is nobody's."""
+        """Drop what an earlier agent left of a container that has no owner."""
         with self._lock:
             self._drop(name)
         self.pages.release(name)
@@ -180,7 +180,7 @@ class Isolation:
             return self._beyond.get(name, NOTHING)
 
     def tell_beyond(self, figures: Mapping[str, Beyond], grants: Iterable[Grant]) -> None:
-        """The same anew, by container; ``grants``: all of the node."""
+        """Say other figures, by container; ``grants``: all of the node."""
         with self._lock:
             changed = {
                 name
@@ -223,7 +223,7 @@ class Isolation:
             except (OSError, UnicodeDecodeError) as error:
                 log.warning("which versions of the library are used is not known: %s: %s", path, error)
                 return
-        drop_unused(self.library.folder.parent, used)
+        self.library.drop_others(used)
 
     def _note_version(self, name: str) -> None:
         path = self._folder / name / VERSIONS_NAME
@@ -262,8 +262,8 @@ class Isolation:
         )
 
     def _fact(self, name: str, uuid: str, buses: Mapping[str, str]) -> CardFacts:
-        """A card that is not seen now keeps what its page says; a new container begins with the least that a
-        context was seen to cost in another one, until its own is seen."""
+        """A card that is not seen now keeps what its page says. A new container begins with the least that a
+        context was seen to cost in another one."""
         known = self._facts.get((name, uuid))
         if known is None:
             seen = [
@@ -326,7 +326,7 @@ class Isolation:
 
     def _edits(self, name: str) -> dict[str, Any]:
         pages, seed = self.pages, self.seed(name).path
-        # A mount of its own: it lives on where somebody clears the folder. Older agents let in without one.
+        # A mount of its own: it lives on where the folder is cleared. Older agents let in without one.
         seeds = [_mount(seed, abi.SEED_PATH, _READ_ONLY)] if seed.exists() else []
         return {
             "mounts": [

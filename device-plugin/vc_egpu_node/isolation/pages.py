@@ -1,13 +1,14 @@
 """The pages' files: seeded before a container starts, changed in place while it runs.
 
-Two kinds. A *control* page belongs to the agent: containers only read it, and see every change as a whole by
-its sequence lock. *Usage* and *activity* pages are written by containers: the agent makes them with their
-full size, reads them as hostile input and puts size and mode right; it never maps them, so that whoever cuts
-one short hurts nobody here.
+There are two kinds. A *control* page belongs to the agent: containers only read it, and see every change as
+a whole by its sequence lock. Containers write *usage* and *activity* pages. The agent makes them with their
+full size, reads them as hostile input, and repairs size and mode. It never maps them: a container that cuts
+one short cannot hurt the agent.
 
-Who may read a file and owns it, as root in a container does, can take a lease on it while nobody else has it
-open: then everybody who opens it waits, 45 s as kernels are set. So nothing that containers can see is opened
-here in a way that waits, and pages are kept open as long as they are there, so that nobody else waits either.
+Root in a container owns its pages. So it can take a lease on one that no other process has open. Then each
+process that opens the page waits, 45 s by the kernel's default. So the agent opens nothing that containers
+can see in a way that waits. It keeps pages open as long as they are there, so that no other process waits
+either.
 """
 
 import ctypes
@@ -32,7 +33,7 @@ SHARED_MODE: Final = 0o666
 """Any user in the container may run programs on its cards."""
 _ZERO_CHUNK: Final = 1 << 20
 _BLOCK_BYTES: Final = 512
-"""Of ``st_blocks``, on every file system."""
+"""Unit of ``st_blocks``, on every file system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Fault(NamedTuple):
 
 
 class KeptOpen:
-    """Files that are kept open for writing, so that nobody gets a lease on them. Thread-safe."""
+    """Files that are kept open for writing, so that no process gets a lease on them. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,7 +68,7 @@ class KeptOpen:
 
     def keep(self, path: Path, opened: int | None = None) -> None:
         """Keep the file open that is there now; ``opened``: a descriptor of it, for writing. Raises
-        ``OSError``, ``BlockingIOError`` where somebody was quicker: then his lease ends, and a later call
+        ``OSError``, ``BlockingIOError`` where a lease was there first: then that lease ends, and a later call
         gets it."""
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags) if opened is None else os.dup(opened)
@@ -79,7 +80,7 @@ class KeptOpen:
                 self._descriptors[path] = descriptor
         if before is not None:
             os.close(before)
-        if not path.exists():  # its container is gone since: whoever removed it will not come again
+        if not path.exists():  # its container is gone since, and no caller will drop it again
             self.drop(path)
 
     def another(self, path: Path) -> int | None:
@@ -137,7 +138,7 @@ class ControlFile:
             if before.st_size > abi.CONTROL_BYTES:
                 file.truncate(abi.CONTROL_BYTES)
             if min(before.st_size, before.st_blocks * _BLOCK_BYTES) < abi.CONTROL_BYTES:
-                # Of an older agent, or cut: a full disk is an error here, and below it would be a SIGBUS.
+                # An older agent's page, or cut: a full disk is an error here, and would be a SIGBUS below.
                 os.posix_fallocate(file.fileno(), 0, abi.CONTROL_BYTES)
             with mmap.mmap(file.fileno(), abi.CONTROL_BYTES) as view:
                 return self._change(view, page)
@@ -209,8 +210,9 @@ class SharedPages:
             os.close(descriptor)
 
     def _open(self, kind: SharedKind, name: str, flags: int) -> int:
-        """Also what its container gave away, as long as it is kept: the agent is root that may overrule
-        nobody, and who is root in a container may have changed owner and mode. Raises ``OSError``."""
+        """Open a page, also one that its container gave away, as long as it is kept open. Root in a
+        container may have changed owner and mode, and the agent's root may not overrule that. Raises
+        ``OSError``."""
         path = self.path(kind, name)
         try:
             return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -250,8 +252,8 @@ class SharedPages:
         return text
 
     def read(self, kind: SharedKind, name: str) -> bytes | None:
-        """One page's bytes, exactly its size; empty where its container cut it, or keeps it from being read;
-        None if it cannot be had for another reason. By reading, not mapping."""
+        """One page's bytes, exactly its size, by reading and not mapping. Empty: its container cut it or
+        keeps it from being read. None: it cannot be had for another reason."""
         try:
             descriptor = self._open(kind, name, os.O_RDONLY)
         except BlockingIOError:  # by a lease
@@ -292,7 +294,7 @@ class SharedPages:
 
 def _was_given_away(path: Path) -> bool:
     """Whether owner or mode are others than the agent gave it: root in the container alone changes these. A
-    rule of the host's that keeps the agent out is nobody's offence."""
+    rule of the host's that keeps the agent out is no container's offence."""
     try:
         status = path.lstat()
     except OSError:

@@ -5,14 +5,14 @@ in the container does not. The difference goes into the container's control page
 from then on. It is reckoned for each process by itself, so that what one claims hides nothing of another's.
 
 The driver and the usage page are read one after the other, and programs allocate in between. So a figure
-counts only where the process changed nothing from one look to the next (the library counts changes); of a
-process that always changes something, the least that the driver showed less the most that it claimed over
-many looks. Figures rise when two looks agree, and fall when many do: what a container sees as free does not
+counts only where the process changed nothing from one look to the next (the library counts changes). For a
+process that always changes something, many looks count: the least that the driver showed, less the most that
+it claimed. Figures rise when two looks agree, and fall when many do: what a container sees as free does not
 shrink and grow while nothing happens.
 
-The usage page is the container's to forge. Whoever claims more than it has is charged more there, or gains
-at most what stands here; the second wall holds the driver's own figure against the grant, whatever the
-page says.
+The usage page is the container's to forge. A process that claims more than it has is charged more there, or
+gains at most what stands here. Whatever the page says, the second wall compares the driver's own figure with
+the grant.
 """
 
 from collections import deque
@@ -122,7 +122,7 @@ class Reckoning:
                 del self._tracks[process]
 
     def at_least(self, processes: Iterable[Process], size: int) -> None:
-        """That much is known of these: contexts that were there before anybody knew what one costs."""
+        """That much is known of these: contexts that were there before the cost of one was known."""
         for process in processes:
             if process in self._tracks:
                 self._tracks[process].bytes = max(self._tracks[process].bytes, size)
@@ -158,9 +158,9 @@ class Books:
         shown: Shown,
         untold: Collection[str] = (),
     ) -> None:
-        """One more look at these containers, and the end of what was known of others. ``usages``: of those
-        whose page can be read, None where it says nothing; another one's figures stay as they are, and so do
-        all on cards that are ``untold``."""
+        """One more look at these containers, and the end of what was known of others. ``usages`` has those
+        whose page can be read, None where it says nothing. Figures of others stay as they are, and all on
+        cards that are ``untold``."""
         known = self._reckonings
         self._reckonings = {}
         for grant in grants:
@@ -206,6 +206,6 @@ def owner_of(slot: Slot) -> int:
 
 
 def claim(usage: Usage, slot: Slot, card: int) -> int:
-    """What a process may have by its page: managed memory as if all lay on the card, and shared memory
-    whoever of its holders the driver counts it for."""
+    """What a process may have by its page. Managed memory counts as if all lay on the card, and shared
+    memory for each of its holders."""
     return slot.device_bytes[card] + slot.managed_bytes[card] + usage.held_bytes(slot, card)

@@ -1,9 +1,9 @@
 """Which container holds which slots, as the kubelet knows it.
 
-Two sources, read together: the PodResources API names pod and container; the kubelet's own checkpoint also
-has the pod's UID (the API has none, and a pod made anew under an old name must not get the old one's cards).
-The API allows 100 calls a second, burst 10, to all its clients together, so one List serves everybody who
-waits, and nobody is served by a List that began before he asked.
+Two sources are read together. The PodResources API names pod and container. The kubelet's own checkpoint
+also has the pod's UID, which the API lacks. A new pod under an old name must not get the old one's cards.
+The API allows 100 calls a second, burst 10, to all its clients together. So one List serves all callers that
+wait, but none that asked after the List began.
 """
 
 import json
@@ -110,7 +110,7 @@ class PodResources:
         result: list[Holder] | PodResourcesError
         try:
             result = self._call(deadline)
-        except Exception as error:  # whatever it was: who asks next must find nobody asking
+        except Exception as error:  # whatever it was: the next caller must find no call under way
             log.exception("asking the kubelet failed")
             result = PodResourcesError(f"{self._socket}: {error}")
         with self._condition:
@@ -136,7 +136,7 @@ class PodResources:
         """One List; tried again where the kubelet limits the rate or is restarting, as far as time goes."""
         self._limit.take()
         with self._condition:
-            self._started += 1  # who asks from here on waits for the next one
+            self._started += 1  # a caller that asks from here on waits for the next one
         while True:
             began = self._clock()
             try:
@@ -207,8 +207,8 @@ class Checkpoint:
         return uids.pop() if len(uids) == 1 else None
 
     def resources(self) -> dict[str, frozenset[str]] | None:
-        """Of what each pod was given devices, by the kubelet's UID of it, until the pod has ended: whether
-        their plugin is still there or not. None: the file does not say."""
+        """Resources of the devices that each pod was given, by the kubelet's UID of the pod, until the pod
+        has ended. Their plugin may be gone by then. None: the file does not say."""
         entries = self._read()
         if entries is None:
             return None

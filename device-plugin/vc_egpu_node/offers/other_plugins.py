@@ -1,12 +1,12 @@
 """Whose this node's cards are: ours, or another device plugin's or DRA driver's. One owner per node.
 
-Another plugin's pods run on after it has gone, and the kubelet shows its resource with nothing allocatable
-the moment that it restarts: neither means that its cards are free. So the cards are somebody else's
+Another plugin's pods run on after it has gone. A kubelet that restarts shows the plugin's resource with
+nothing allocatable. Neither means that its cards are free. So the cards are not ours
 
-1. while somebody else offers them: a resource that is allocatable, or devices in ResourceSlices;
+1. while another plugin offers them: a resource that is allocatable, or devices in ResourceSlices;
 2. while pods that were given such a resource, or hold devices of such a driver, have not ended here;
-3. for a while (``takeOverAfterS``) after the last offer, since who upgrades a plugin brings it back, and for
-   as long as the kubelet waits for it itself: five minutes in which its devices are still a capacity.
+3. for a while (``takeOverAfterS``) after the last offer, since an upgrade brings the plugin back;
+4. for as long as the kubelet waits for the plugin: five minutes in which its devices still are a capacity.
 """
 
 import json
@@ -35,14 +35,14 @@ AGAIN_MOST_S: Final = 30.0
 ASK_AGAIN_S: Final = 300.0
 """Whether the version that is watched is still the newest is asked so often, at most."""
 LISTED_S: Final = 30.0
-"""So long a newer version may take for its first list, before it is asked for anew."""
+"""A newer version may take so long for its first list, before it is asked again."""
 UNSEEN_LIMIT_S: Final = 10.0
 """So long the agent waits for the first list of ResourceSlices, where there are any."""
 Json = dict[str, Any]
 
 
-class Kept:
-    """Who offered this node's cards a short while ago, for the agent after this one."""
+class OffersFile:
+    """A file that tells the next agent which plugins offered this node's cards a short while ago."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,7 +50,7 @@ class Kept:
         """What the file says, as far as this agent knows."""
 
     def load(self) -> frozenset[str]:
-        """Resources and drivers; nobody, where nothing can be read."""
+        """Resources and drivers; none where the file cannot be read."""
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -73,8 +73,8 @@ class Kept:
             log.debug("who offers cards here is not kept on the node yet: %s", error)
 
 
-class Others:
-    """Remembers who offered this node's cards, and when. One thread calls it."""
+class OtherPlugins:
+    """Remembers which plugins offered this node's cards, and when. One thread calls it."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class Others:
         keep: Callable[[frozenset[str]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``holders`` asks the kubelet, see :meth:`PodResources.holders`, and ``given`` reads what it wrote
-        down, see :meth:`Checkpoint.resources`; ``keep`` is told at each look who offers cards or did a short
-        while ago, see :class:`Kept`."""
+        """``holders`` asks the kubelet (:meth:`PodResources.holders`), and ``given`` reads what it wrote
+        down (:meth:`Checkpoint.resources`). ``keep`` is told at each look which plugins offer cards or did a
+        short while ago (:class:`OffersFile`)."""
         self._holders = holders
         self._given = given
         self._keep = keep
@@ -121,11 +121,11 @@ class Others:
     def _holding(self, alive: list[PodView], policy: Policy) -> set[str]:
         """Pods that hold what others offered.
 
-        Who asks for what nobody offers, on a node that it names itself, is let in by the kubelet and given
-        nothing: any tenant could close any node by that. So what the kubelet wrote down counts, and the ask
-        where it does not say. A claim's driver is known to it as well. A kubelet that does not answer, or
-        names a pod no more (it lists none before the API server told it of one), is believed what it said
-        last: a pod gives back its devices at its end alone.
+        A pod may name its node itself and ask for a resource that no plugin offers. The kubelet lets it in
+        and gives it nothing, and any tenant could close any node by that. So what the kubelet wrote down
+        counts, and the ask only where it does not say. The kubelet knows a claim's driver as well. Where it
+        does not answer or no longer lists a pod, its last answer counts: a pod gives back its devices only
+        at its end.
         """
         foreign = policy.foreign_resources
         asking = [pod for pod in alive if any(matches(name, foreign) for name in pod.asks)]
@@ -203,8 +203,8 @@ class CardSlices:
             reflector.stop()
 
     def settled(self) -> bool:
-        """Whether they are known, as far as they can be: who may not list them goes on without. How long that
-        is waited for counts from the first time that this is asked."""
+        """Whether they are known, as far as they can be. An agent that may not list them goes on without,
+        some time after it first asked this."""
         if self._none or (self._reflector is not None and self._reflector.synced.is_set()):
             return True
         now_s = self._clock()
@@ -212,8 +212,8 @@ class CardSlices:
         return now_s - self._waited_for_s > UNSEEN_LIMIT_S
 
     def _find(self) -> None:
-        """Asked until there is an answer, and now and then whether it still holds: an upgrade of the control
-        plane brings versions and takes others away, and agents live through it."""
+        """Ask until there is an answer, and now and then whether it still holds. An upgrade of the control
+        plane adds versions and removes others while agents run on."""
         failed, answered = Backoff(most_s=AGAIN_MOST_S), Backoff(self._ask_again_s, self._ask_again_s)
         while not self._stopping.is_set():
             wait_s = answered.next_s()

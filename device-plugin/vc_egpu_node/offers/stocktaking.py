@@ -1,5 +1,5 @@
-"""What this node has to give, put together: what the driver reads of its cards, the settings, who else offers
-them, NVIDIA's CDI specs, and whether the runtime started containers as it was asked to."""
+"""What this node has to give, put together. It depends on the driver's readings, the settings, other
+plugins, the vendor's container edits, and on whether the runtime applied the edits of earlier containers."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from vc_egpu_node.api.pods import NodePods
 from vc_egpu_node.cards import inventory
 from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.cdi import GrantFolder
-from vc_egpu_node.containers.collect import holdings
+from vc_egpu_node.containers.collector import holdings
 from vc_egpu_node.containers.identity import Stock
-from vc_egpu_node.containers.started import Started
-from vc_egpu_node.offers.other_plugins import CardSlices, Others
+from vc_egpu_node.containers.start_checks import StartChecks
+from vc_egpu_node.offers.other_plugins import CardSlices, OtherPlugins
 from vc_egpu_node.settings.config import ConfigError
 from vc_egpu_node.settings.last_good import NodeSettings
-from vc_egpu_node.vendors.nvidia.toolkit import CardNames, Toolkit
+from vc_egpu_node.vendors.base import Vendor
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Parts:
     pods: NodePods
     slices: CardSlices
     grants: GrantFolder
-    toolkit: Toolkit
-    others: Others
-    started: Started
+    vendor: Vendor
+    others: OtherPlugins
+    start_checks: StartChecks
     observation: Callable[[], Observation]
 
 
@@ -46,7 +46,7 @@ class Stocktaking:
         """As last taken: what may start goes by it."""
 
     def take(self) -> inventory.Inventory:
-        """Look at everything anew. Raises :class:`ConfigError` where there is no Node."""
+        """Look at everything again. Raises :class:`ConfigError` where there is no Node."""
         parts = self._parts
         document = parts.node.document()
         if document is None:
@@ -54,8 +54,7 @@ class Stocktaking:
         observation, pods, grants = parts.observation(), parts.pods.views(), parts.grants.all()
         cards = observation.reading.cards
         others = parts.others.problem(document["status"], pods, parts.slices.documents(), parts.known.policy)
-        known_as = {card.uuid: CardNames(card.uuid, card.index, card.minor) for card in cards}
-        unusable = parts.toolkit.unusable(known_as.values(), observation.reading.driver_version)
+        unusable = parts.vendor.edits.unusable(cards, observation.reading.driver_version)
         taken = inventory.take_stock(
             observation.reading,
             table=parts.known.table,
@@ -64,14 +63,15 @@ class Stocktaking:
             ill=observation.ill,
             holdings=holdings(grants),
             previous=self.stock.node_cards if self.stock.ready else previous_cards(document),
+            vendor=parts.vendor.facts,
             agent_version=__version__,
         )
         runtime = str(document["status"].get("runtime") or "the container runtime")
         self.stock = Stock(
             node_cards=taken.node_cards,
             nominal_mib={model.name: model.memory_mib for model in parts.known.table.models},
-            known_as=known_as,
+            readings={card.uuid: card for card in cards},
             ready=True,
-            problem=parts.started.look(grants, pods, runtime),
+            problem=parts.start_checks.look(grants, pods, runtime),
         )
         return taken

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from vc_egpu.volcano.words import names
 
@@ -18,6 +18,7 @@ TOOLKIT_SPECS: Final = ("/var/run/cdi", "/etc/cdi")
 
 Action = Literal["run", "check", "remove", "remove-by-force"]
 ToolkitMode = Literal["auto", "required", "off"]
+VendorName = Literal["nvidia"]
 CHECKPOINT_BY_POD: Final = "pod"
 """The helper runs in a pod of its own; anything else is its path, and the agent runs it itself."""
 
@@ -61,11 +62,13 @@ class Settings:
     toolkit_specs: tuple[Path, ...] = tuple(Path(path) for path in TOOLKIT_SPECS)
     runtime_configs: tuple[Path, ...] = (Path("/etc/containerd"), Path("/etc/docker"), Path("/etc/crio"))
     """Looked at for a default runtime that would hand out cards past us."""
+    vendors: tuple[VendorName, ...] = ("nvidia",)
+    """Whose cards this node has."""
     listen: str = "[::]:9445"
     probe_interval_s: float = 5.0
     """How often health and utilisation are read."""
     rescan_interval_s: float = 60.0
-    """How often cards are counted anew (they are at once when one is lost)."""
+    """How often cards are counted again (at once when one is lost)."""
     log_level: str = "INFO"
     action: Action = "run"
 
@@ -101,6 +104,8 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--toolkit-spec", type=Path, action="append", dest="toolkit_specs",
                         help="file or folder of NVIDIA's CDI specs; may be repeated")  # fmt: skip
     parser.add_argument("--runtime-config", type=Path, action="append", dest="runtime_configs")
+    parser.add_argument("--vendor", choices=get_args(VendorName), action="append", dest="vendors",
+                        help="whose cards this node has; default: nvidia")  # fmt: skip
     parser.add_argument("--listen", default=defaults.listen, help="metrics and probes; port 0: any free one")
     parser.add_argument("--probe-interval-s", type=float, default=defaults.probe_interval_s)
     parser.add_argument("--rescan-interval-s", type=float, default=defaults.rescan_interval_s)
@@ -115,6 +120,6 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
     )
     given = vars(parser.parse_args(arguments))
     given["node_name"] = given["node_name"] or socket.gethostname().lower()
-    for name in ("toolkit_specs", "runtime_configs"):
+    for name in ("toolkit_specs", "runtime_configs", "vendors"):
         given[name] = tuple(given[name]) if given[name] else getattr(defaults, name)
     return Settings(**given)

@@ -1,11 +1,10 @@
 """Settings that people edit: node policy and model table, of which the last good text holds.
 
-A file that turns bad must cost no node its agent: with one typo a roll-out would end agent after agent, and
-nodes without one start nothing. Nor may it make a policy weaker than somebody wrote it (``secondWall: kill``
-must not become ``report``, a ratio below 1 must not become 1): so defaults never stand in for a file that
-cannot be read. What was good lies on the node as well, for the agent after this one; a node that never saw a
-good file takes nothing new until it does, as one without its library does, and its agent is not ready, so
-that a roll-out stops there.
+A file that turns bad must cost no node its agent. With one typo a roll-out would end agent after agent, and
+a node without an agent starts nothing. Nor may a bad file weaken a policy. ``secondWall: kill`` must not
+become ``report``, and a ratio below 1 must not become 1. So defaults never stand in for a file that cannot
+be read. The last good text lies on the node as well, for the next agent. A node that never saw a good file
+takes nothing new until it does. Its agent is not ready, so a roll-out stops there.
 """
 
 import logging
@@ -25,7 +24,7 @@ T = TypeVar("T")
 FOLDER: Final = "last-good"
 """In the agent's state."""
 MOST_CHARS: Final = 300
-"""Of what is wrong with a file: it stands in events and on the Node."""
+"""The longest sentence on what is wrong with a file: it stands in events and on the Node."""
 
 
 class LastGood(Generic[T]):
@@ -138,7 +137,7 @@ class NodeSettings:
 
 
 def wrong_files(settings: Settings) -> Iterator[str]:
-    """What is wrong with the files of all nodes: for whoever is about to bring them to a cluster."""
+    """What is wrong with the files of all nodes: before they are brought to a cluster."""
     for path, parse in ((settings.models, ModelTable.from_yaml), (settings.policy, check_policy)):
         try:
             if path is not None:

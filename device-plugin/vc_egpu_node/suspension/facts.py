@@ -27,7 +27,7 @@ class LowPod:
 
     @property
     def uid(self) -> str:
-        """Of the pod."""
+        """UID of the pod."""
         return self.view.uid
 
     @property

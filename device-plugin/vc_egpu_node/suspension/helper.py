@@ -1,9 +1,8 @@
-"""How ``egpu-checkpoint`` is run: in a short-lived privileged pod of its own, or as a program beside the
-agent.
+"""How ``egpu-checkpoint`` is run: in a short-lived privileged pod of its own, or as a program by the agent.
 
 The agent itself has no privilege to touch other processes. The pod is made from a PodTemplate that the
-operator installs; an admission policy holds that an agent makes only exactly such pods, on its own node only.
-What it shall do stands in one annotation.
+operator installs. An admission policy ensures that an agent makes only such pods, and only on its own node.
+One annotation says what the pod is to do.
 """
 
 import json
@@ -34,8 +33,8 @@ TEMPLATE: Final = "vc-egpu-checkpoint"
 PATIENCE_S: Final = 30.0
 """Beyond the pod's own deadline."""
 BEGIN_S: Final = 45.0
-"""A pod that has not begun by then is given up, as one whose image cannot be pulled: the launches of the pod
-that the helper is for wait all the time, and an order is taken back after a minute."""
+"""A helper's pod that has not begun by then is given up, such as one whose image cannot be pulled. The pod
+that it helps waits with its launches all the time, and an order is taken back after a minute."""
 SWEEP_S: Final = 120.0
 END_S: Final = 90.0
 """A helper that is told to end takes back what it began."""
@@ -87,7 +86,7 @@ class Helper(Protocol):
         """See the end of what an earlier agent left behind."""
 
     def stop(self) -> None:
-        """The agent ends: nobody waits any longer. What runs is left to the next agent."""
+        """The agent ends: stop waiting. What runs is left to the next agent."""
 
 
 def words(verb: Verb, processes: Sequence[Process], lock_ms: int) -> str:
@@ -165,7 +164,7 @@ class PodHelper:
         self._changed = threading.Condition()
         self._stopping = False
         self._lost: set[str] = set()
-        """Pods that may be there though nobody waits for them."""
+        """Pods that may be there though no call waits for them."""
 
     def poke(self) -> None:
         """Some pod of this node changed."""
@@ -206,8 +205,8 @@ class PodHelper:
             self._changed.notify_all()
 
     def sweep(self) -> None:
-        """Pods of an agent before this one: waited for, since what they do is mostly still wanted, then
-        ended; one that is told to end takes back what it began."""
+        """End the helpers' pods of an earlier agent. They are waited for first, since their work is mostly
+        still wanted. A helper that is told to end takes back what it began."""
         left = {pod.name for pod in self._pods.views() if self._is_ours(pod.namespace, pod.name)}
         for name in left:
             log.warning("pod %s of an earlier agent is waited for", name)
@@ -231,6 +230,12 @@ class PodHelper:
             raise NotBegunError(f"an earlier helper has not ended: {', '.join(sorted(lost))}")
         with self._changed:
             self._lost -= lost
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """Names of helpers' pods that may still run though their answer is not waited for."""
+        with self._changed:
+            return frozenset(self._lost)
 
     def _lose(self, name: str) -> None:
         with self._changed:

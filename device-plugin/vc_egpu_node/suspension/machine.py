@@ -19,7 +19,7 @@ ATTEMPTS: Final = 3
 """So often is a helper run that ended without an answer."""
 RETRY_S: Final = 5.0
 RETRY_MOST_S: Final = 60.0
-"""What cannot be gone on with for long, as where the API server refuses the helper's pod, is tried again
+"""What cannot go on for long, for instance where the API server refuses the helper's pod, is tried again
 after a tenth of that time."""
 RECORD_VERSION: Final = 1
 Process = tuple[int, int]
@@ -111,7 +111,7 @@ def begun(record: Record, action: Action, order: SuspendOrder | None, now_s: flo
     """While the helper is at it."""
     state = SuspensionState.SUSPENDING if action is Action.SUSPEND else SuspensionState.RESUMING
     plan_id = order.plan_id if order is not None else record.plan_id
-    # Of one that ran nothing is left of what a helper did for an earlier order.
+    # A pod that ran has nothing left of what a helper did for an earlier order.
     touched = record.touched and record.state is not SuspensionState.RUNNING
     attempts = record.attempts if record.state is state else 0
     return _moved(

@@ -1,6 +1,6 @@
 """How much memory the host and its pods have left, as the kernel tells."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,7 @@ class Limited:
     limit_mib: int
     used_mib: int
     above: str = ""
-    """Name of a cgroup of several pods: the kubelet holds all together to what it reserves for nobody."""
+    """Name of a cgroup of several pods: the kubelet holds all together to what it does not reserve."""
 
 
 def free_mib(proc_dir: Path) -> int:
@@ -59,6 +59,11 @@ class MemoryLimits:
         if folder is None:
             return ()
         return (*self._above(folder), *self._limits(folder, containers))
+
+    @property
+    def known(self) -> Mapping[str, Path]:
+        """By UID: folders of pods that were found already."""
+        return self._known
 
     def forget(self, living: frozenset[str]) -> None:
         """Pods that are gone."""

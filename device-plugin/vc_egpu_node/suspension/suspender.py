@@ -1,8 +1,8 @@
 """Suspends and resumes the low pods of this node as the admission layer orders, and says how far each is.
 
-One thread looks at the pods each time the driver was asked who runs on the cards, or an order came or went;
-what takes long (the helper, waiting for room) runs beside it, one thing per pod. Records on disk come before
-deeds, so that the next agent finishes or undoes what this one began.
+One thread looks at the pods each time processes were read, or an order came or went. What takes long (the
+helper, waiting for room) runs on other threads, one per pod. Records on disk come before deeds, so that the
+next agent finishes or undoes what this one began.
 """
 
 import json
@@ -55,7 +55,7 @@ class World(Protocol):
         """Whether it still is on this node and has not ended, whatever is known of its cards."""
 
     def state(self) -> NodeState:
-        """Of the node; suspended pods are not counted in it yet."""
+        """The node's state; suspended pods are not counted in it yet."""
 
     def verdict(self, pod: LowPod, node: NodeState) -> Verdict:
         """Whether it can be suspended."""
@@ -90,8 +90,8 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def all(self) -> dict[str, Record]:
-        """By pod UID. What cannot be read is set aside, and its pod taken for one that was being suspended:
-        whether it is away nobody knows, and its order, or that there is none, says what is to be done."""
+        """By pod UID. A record that cannot be read is set aside, and its pod counts as one that was being
+        suspended. Whether it is away is not known; its order, or the lack of one, says what is to be done."""
         found = {}
         for path in sorted(self._folder.glob("*.json")):
             try:
@@ -168,6 +168,17 @@ class Suspender:
         """There is something new to look at."""
         self._due.set()
 
+    @property
+    def busy(self) -> frozenset[str]:
+        """UIDs of pods with which something is under way, as of the last look."""
+        return frozenset(self._busy)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Until there is something new to look at, or the time is over; whether there is."""
+        due = self._due.wait(timeout_s)
+        self._due.clear()
+        return due
+
     def suspended(self) -> frozenset[str]:
         """UIDs of pods whose memory has left their cards."""
         with self._lock:
@@ -202,8 +213,7 @@ class Suspender:
                 self.look()
             except Exception:
                 log.exception("a fault of ours in suspension; looking again")
-            self._due.wait(IDLE_S)
-            self._due.clear()
+            self.wait(IDLE_S)
 
     # --- one look ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Final
 LEAST_DRIVER: Final = 570
 """The first with the checkpoint calls."""
 RESERVE_MIB: Final = 1024
-"""Of the host's free memory, left alone."""
+"""Free memory of the host that is left alone."""
 _DRIVER: Final = re.compile(r"^(\d{1,6})\.")
 
 
@@ -37,7 +37,7 @@ class HostRoom:
     budget_mib: int
     """``hostMemoryMiB`` of the node's policy."""
     booked_mib: int
-    """Of it, taken by other pods that are suspended or may spill."""
+    """The part of the budget that other pods take, being suspended or able to spill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,5 +152,5 @@ def _limit(room: MemoryRoom) -> str:
         return ""
     return (
         f"{room.what} uses {room.used_mib} of its memory limit of {room.limit_mib} MiB, "
-        f"its {room.needs_mib} MiB on cards do not fit beside"
+        f"its {room.needs_mib} MiB on cards do not fit on top"
     )

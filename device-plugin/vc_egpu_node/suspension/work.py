@@ -45,7 +45,7 @@ class Result(Enum):
     FAILED = "failed"
     """Some of it can neither run nor come back."""
     ORDERED = "ordered"
-    """Ordered anew before it could be resumed; nothing was done."""
+    """Ordered again before it could be resumed; nothing was done."""
     UNKNOWN = "unknown"
     """The helper gave no answer."""
     LATER = "later"
@@ -54,7 +54,7 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one pod."""
+    """What became of one pod."""
 
     pod_uid: str
     result: Result
@@ -100,8 +100,9 @@ class Worker:
         self._helper.sweep()
 
     def processes(self, pod: LowPod, known: tuple[Process, ...]) -> tuple[Process, ...]:
-        """Those to be suspended: what is there now, and what was before. First what was and still is: of that
-        the driver may name nothing any more. Of a number that two had the later process."""
+        """Those to be suspended: what is there now, and what was before. First come those that were and
+        still are: the driver may no longer name them. Where two had the same number, the later process
+        counts."""
         found = self._facts.processes(pod, self._look())
         there, numbers = frozenset(found), frozenset(pid for pid, _ in found)
         stayed = (one for one in known if one in there)
@@ -193,7 +194,7 @@ class Worker:
                 return Outcome(pod.uid, Result.RESUMED, "it runs again")
             if answer.stuck or time.monotonic() > until_s:
                 return Outcome(pod.uid, Result.FAILED, answer.error)
-            # Its memory lies where it did: somebody took the room meanwhile, of whom the cards tell soon.
+            # Its memory lies where it did: another pod took the room meanwhile, and the cards show it soon.
             log.warning("%s/%s: trying again: %s", record.namespace, record.pod, answer.error)
             seen = self._look().number
             while self._look().number < seen + 2 and time.monotonic() <= until_s:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from vc_egpu.core.model.cluster import SuspensionState
-from vc_egpu.kube import ApiConnection, EventRecorder
+from vc_egpu.kube import ApiConnection
 from vc_egpu.volcano.words.node_policy import Policy
 
 from vc_egpu_node.api.node import OwnNode, Teller
+from vc_egpu_node.api.notices import PodEvents, pod_reference
 from vc_egpu_node.api.pods import NodePods
 from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers import admission
@@ -45,7 +46,7 @@ class Parts:
     isolation: Isolation
     wall: SecondWall
     hosts: ContainerOfProcess
-    events: EventRecorder
+    events: PodEvents
     policy: Callable[[], Policy]
     observation: Callable[[], Observation]
     stock: Callable[[], Stock]
@@ -93,9 +94,8 @@ class NodeWorld:
 
     def tell(self, pod: LowPod, kind: str, reason: str, text: str) -> None:
         """See :meth:`World.tell`."""
-        metadata = {"namespace": pod.view.namespace, "name": pod.view.name, "uid": pod.uid}
-        about = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-        self._parts.events.event(about, "Warning" if kind == "Warning" else "Normal", reason, text)
+        about = pod_reference(pod.view.namespace, pod.view.name, pod.uid)
+        self._parts.events.tell(kind, about, reason, text)
 
     def publish(self, text: str) -> None:
         """See :meth:`World.publish`."""
@@ -111,7 +111,7 @@ def shortage(
     held: Iterable[admission.HeldShare],
 ) -> str:
     """Why the pod does not fit onto its cards again: neither by the books nor by what is free; empty: it
-    does. ``held``: of everybody on the node, suspended pods asleep."""
+    does. ``held``: all shares on the node, suspended pods asleep."""
     everyone = list(held)
     total = {card.uuid: card.memory_mib for card in observation.reading.cards}
     for grant in pod.grants:
@@ -169,6 +169,7 @@ class Suspension:
         self._world = NodeWorld(parts, facts)
         self.suspender = Suspender(self._world, worker, Store(settings.state_dir / RECORDS), parts.policy)
         parts.wall.after_look = self.suspender.poke
+        parts.pods.subscribe(self.poke)
 
     def poke(self) -> None:
         """Pods changed."""

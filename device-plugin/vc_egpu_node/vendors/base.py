@@ -1,15 +1,45 @@
-"""What the agent needs from a vendor's management library, and the values that come back.
+"""A vendor of cards as one bundle: readings, container edits, isolation or none, facts.
 
-Values are raw readings: an adapter passes on what the library says, however odd, and
-:mod:`vc_egpu_node.cards.inventory` judges it. One thread calls an adapter, so adapters need no locks.
+The rest of the agent speaks to a :class:`Vendor` and knows no vendor by name. Readings are raw values: an
+adapter passes on what the library says, however odd, and :mod:`vc_egpu_node.cards.inventory` judges it. One
+thread calls an adapter, so adapters need no locks.
 """
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
 
 ComputeMode = Literal["", "others", "all"]
-"""All may use the card; one program alone may, at a time (exclusive process); nobody may (prohibited)."""
+"""All may use the card; one program alone may, at a time (exclusive process); no program may (prohibited)."""
+
+
+class CardFacts(Protocol):
+    """What a vendor knows of one card in its own words, and what the agent asks of it."""
+
+    @property
+    def sm_count(self) -> int:
+        """Processors of the card that compute; 0: not known."""
+
+    @property
+    def compute_capability(self) -> str:
+        """Generation of the chip, as programs are built for it; empty: not known."""
+
+    def device(self, index: int) -> str:
+        """Name of its device node; ``index`` is its position in the vendor's list."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoFacts:
+    """Facts of a card whose vendor tells none."""
+
+    sm_count: int = 0
+    compute_capability: str = ""
+
+    def device(self, index: int) -> str:
+        """See :meth:`CardFacts.device`."""
+        return f"card{index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +51,15 @@ class CardReading:
     """Position in the vendor's list."""
     product: str
     memory_mib: int
-    sm_count: int = 0
     clock_mhz: int = 0
-    compute_capability: str = ""
     pci_bus_id: str = ""
-    minor: int = -1
-    """Number of the device node (``/dev/nvidia<minor>``), -1 where unknown."""
     partitioned: bool = False
-    """MIG mode is on: the card cannot be handed out whole or in shares."""
+    """The card is cut into slices: it cannot be given out whole or in shares."""
     closed_to: ComputeMode = ""
-    """What the card's compute mode keeps out."""
+    """Which programs the card's own mode keeps out."""
     links: Mapping[str, int] = field(default_factory=dict)
     """Peer UUID to number of direct links."""
+    facts: CardFacts = NoFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +68,12 @@ class NodeReading:
 
     cards: tuple[CardReading, ...] = ()
     driver_version: str = ""
-    cuda_version: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Other versions by name, such as ``cuda``."""
     problem: str = ""
     """Non-empty: the library or driver does not answer, or some cards could not be read."""
     outdated: bool = False
-    """The driver was replaced under the library that this process has loaded: only a new one can go on."""
+    """The driver was replaced while this process has its old library loaded: only a new process can go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,41 +108,171 @@ class ProcessSample:
     memory_mib: int
     sm_percent: int
     mps: bool = False
-    """Its work goes through NVIDIA's MPS server."""
+    """A server process (NVIDIA's MPS) does its work on the card."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardEvent:
-    """Something the driver told about a card."""
+    """An error that the driver reported for a card."""
 
     uuid: str
-    xid: int
+    code: int
     """The driver's error number."""
+    text: str
+    """The same for people, such as ``XID 79``."""
 
 
 class UntoldError(RuntimeError):
-    """The card does not tell that now: not "nothing", but not known. The text says why."""
+    """The card does not answer now: that is "unknown", not "none". The text says why."""
 
 
-class Vendor(Protocol):
-    """One vendor's cards on this node."""
-
-    name: str
+class Readings(Protocol):
+    """The vendor's management library on this node."""
 
     def scan(self) -> NodeReading:
-        """Count the cards anew (re-initialises the library). Never raises: a failure is a problem."""
+        """Count the cards again (re-initialises the library). Never raises: a failure is a problem."""
 
     def faults(self) -> Mapping[str, str]:
         """UUID to what is wrong with the card now, for cards of the last scan that are not in order."""
 
     def wait_events(self, timeout_s: float) -> tuple[CardEvent, ...]:
-        """Block until the driver tells of errors, at most ``timeout_s`` seconds."""
+        """Block until the driver reports errors, at most ``timeout_s`` seconds."""
 
     def sample(self, uuid: str) -> CardSample:
         """Utilisation, memory, power and the like of one card."""
 
     def processes(self, uuid: str) -> tuple[ProcessSample, ...]:
-        """Who runs on one card; raises :class:`UntoldError`."""
+        """Processes on one card; raises :class:`UntoldError`."""
 
     def close(self) -> None:
         """Let go of the library."""
+
+
+class EditsError(RuntimeError):
+    """No container can be started on a card; the text says what to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Container edits of some cards, in parts: those that all cards need, and each card's own."""
+
+    cdi_version: str = "0.3.0"
+    parts: tuple[Mapping[str, Any], ...] = ()
+
+    def merged(self) -> dict[str, Any]:
+        """One ``containerEdits`` object; what two parts both name stands in it once."""
+        result: dict[str, Any] = {}
+        for part in self.parts:
+            for key, value in part.items():
+                if not isinstance(value, list):
+                    if value is not None:
+                        result.setdefault(key, copy.deepcopy(value))
+                    continue
+                entries = result.setdefault(key, [])
+                entries += [copy.deepcopy(entry) for entry in value if entry not in entries]
+        return result
+
+
+class ContainerEdits(Protocol):
+    """What a container needs to use cards: device nodes, driver libraries, hooks."""
+
+    def edits(self, cards: Sequence[CardReading], driver_version: str, *, shared: bool) -> Edits:
+        """The edits of exactly these cards for a container that starts; raises :class:`EditsError`.
+        ``driver_version`` is the one that is loaded. ``shared``: the container has shares of the cards."""
+
+    def record(self, cards: Sequence[CardReading], *, shared: bool) -> Edits:
+        """The edits of a container that runs, for its record, whatever became of driver and cards since."""
+
+    def unusable(self, cards: Iterable[CardReading], driver_version: str) -> dict[str, str]:
+        """UUID to why no container can be started on the card, for those where that is so."""
+
+
+class Library(Protocol):
+    """One installed version of an isolation library, and how a container gets it."""
+
+    @property
+    def digest(self) -> str:
+        """Names the version."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the version lies on the host."""
+
+    @property
+    def test_build(self) -> bool:
+        """Programs can choose their own limits."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of its files are there; cheap enough for each start."""
+
+    def again(self) -> "Library":
+        """The same repaired, or what lies at its source by now. Raises ``OSError``."""
+
+    def mounts(self) -> list[dict[str, Any]]:
+        """Mounts of every container with the library."""
+
+    def hooks(self, merged: Path) -> list[dict[str, Any]]:
+        """Hooks of such a container; ``merged`` is a file in the container's folder that a hook may write."""
+
+    def drop_others(self, used: Collection[str]) -> None:
+        """Remove installed versions whose digest is not among these."""
+
+
+class LibraryError(RuntimeError):
+    """The isolation library cannot be used; the text says why."""
+
+
+Install = Callable[[Path, Path], Library]
+"""Installs the library at the first path below the folder of versions at the second; raises
+:class:`LibraryError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLabels:
+    """Names of the Node's labels by which a vendor's users know its cards."""
+
+    present: str
+    count: str
+    product: str
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All of them."""
+        return (self.product, self.count, self.present)
+
+
+@dataclass(frozen=True, slots=True)
+class VendorFacts:
+    """What is known of a vendor without asking a card. Data only."""
+
+    name: str
+    """As the Node's inventory names it."""
+    library: str
+    """Name of what reads the cards, for sentences."""
+    partitioned: str
+    """Why a card that is :attr:`CardReading.partitioned` is not offered."""
+    open_command: str
+    """Opens a card that is :attr:`CardReading.closed_to` programs; ``{uuid}`` stands for the card."""
+    labels: NodeLabels
+    hide: Mapping[str, str]
+    """Variables that keep the vendor's own container runtime from adding cards."""
+    runtime: str
+    """Part of the name of that runtime."""
+    all_cards: str
+    """Variable by which an image gets all cards from that runtime."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """All that the agent needs of one vendor."""
+
+    facts: VendorFacts
+    readings: Readings
+    edits: ContainerEdits
+    isolation: Install | None
+    """None: this vendor has no library that limits containers."""
+
+
+ANY_DRIVER: Final = ""
+"""Instead of a driver's version: edits made for any driver will do."""

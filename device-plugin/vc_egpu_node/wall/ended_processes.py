@@ -1,15 +1,15 @@
 """Usage pages without what processes that ended left there.
 
 The library in the container clears the slots of the dead when memory is asked for or told of. Until the next
-program comes, what the last one had would be told of as charged, and managed or shared memory that nobody has
+program comes, the last one's memory would count as charged. Managed or shared memory of no living process
 would keep its pod from being suspended. So the agent reads past it.
 
-Of another PID namespace than its own the library can judge nobody: what a sandbox in the container had, or
-the container's last start where the kubelet started it again without the agent, would count for good. Of
-these the agent tells it that they may be judged.
+The library cannot judge processes of another PID namespace than its own. A sandbox in the container may have
+left such slots, or an earlier start of the container. They would count for ever. So the agent tells the
+library which of them it may judge.
 
-In doubt a slot counts: a process without a start time, one whose pod shows no process at all (as where the
-agent does not see the host's).
+In doubt a slot counts: a process without a start time, or one whose pod shows no process at all. The latter
+happens where the agent does not see the host's processes.
 """
 
 import time
@@ -27,14 +27,14 @@ Key = tuple[str, int]
 """(name of the container, owner as its slot names it)."""
 
 
-class Departed:
+class EndedProcesses:
     """One thread calls it."""
 
     def __init__(self, hosts: ContainerOfProcess, clock: Callable[[], float] = time.monotonic) -> None:
         self._hosts = hosts
         self._clock = clock
         self._found: dict[Key, tuple[int, int] | None] = {}
-        """(PID on the host, start) of each process that was looked for; None: it has ended, for good."""
+        """(PID on the host, start) of each process that was looked for; None: it has ended."""
         self._walked_s = float("-inf")
         self.foreign: Mapping[str, list[int]] = {}
         """By container: places of slots of the dead that say of which PID namespace they are."""
@@ -42,8 +42,8 @@ class Departed:
     def without(
         self, usages: Mapping[str, Usage | None], grants: Iterable[Grant], shown: Shown
     ) -> dict[str, Usage | None]:
-        """What of the pages, by container, is of the living. ``shown``: what the driver tells of now; whoever
-        is among them lives. The pages must have been read before."""
+        """The pages by container, without slots of the dead. ``shown``: the processes that the driver names
+        now; all of them live. The pages must have been read before."""
         pods = {grant.name: grant.pod_uid for grant in grants}
         listed = {
             (name, pid, ticks & 0xFFFFFFFF)

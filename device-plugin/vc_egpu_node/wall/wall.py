@@ -1,8 +1,8 @@
 """Every other second: what the driver sees of each container, what its pages say, and what is done about it.
 
-The judgement is :mod:`.secondwall`; this module fetches, tells and, where the node's policy says so, kills.
-It also puts right what containers did to their pages, learns what a context costs, and tells libraries what
-the driver shows beyond their count (:mod:`.beyond`).
+The judgement is :mod:`.offences`; this module fetches, tells and, where the node's policy says so, kills. It
+also repairs what containers did to their pages and learns what a context costs. And it tells libraries what
+the driver shows beyond their count (:mod:`vc_egpu_node.isolation.unseen_memory`).
 """
 
 import logging
@@ -25,17 +25,17 @@ from vc_egpu_node.isolation.control import Timings
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE
 from vc_egpu_node.isolation.unseen_memory import Beyond, Books, Process, Shown
-from vc_egpu_node.wall import secondwall
-from vc_egpu_node.wall.ended_processes import Departed
-from vc_egpu_node.wall.secondwall import Action, Allowance, Finding, Offence, Seen
-from vc_egpu_node.wall.sight import MIB, Sight
+from vc_egpu_node.wall import offences
+from vc_egpu_node.wall.ended_processes import EndedProcesses
+from vc_egpu_node.wall.offences import Action, Allowance, Finding, Offence, Seen
+from vc_egpu_node.wall.owners_of_processes import MIB, OwnersOfProcesses
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 2.0
 SAMPLE_S: Final = 0.1
 IDLE_S: Final = 10.0
-"""It turns so often though nobody tells of anything, to be seen to."""
+"""It turns so often though nothing is new, to show that it lives."""
 TELL_AGAIN_S: Final = 300.0
 PAGES: Final = "PagesPutRight"
 """Reason of the event about a container that damaged its own pages."""
@@ -76,8 +76,8 @@ class _Pages:
     usage: Usage | None
     activity: tuple[Activity, ...]
     complete: bool
-    """The usage page is there. A container cannot remove it: somebody on the host did, if not. One that it
-    keeps from being read says nothing."""
+    """The usage page is there. A container cannot remove it: if it is gone, a program of the host removed
+    it. A page that the container keeps from being read says nothing."""
 
 
 class SecondWall:
@@ -107,8 +107,8 @@ class SecondWall:
         self._pods = pods
         self._isolation = isolation
         self._hosts = hosts
-        self._sight = Sight(hosts)
-        self._departed = Departed(hosts, monotonic)
+        self._owners = OwnersOfProcesses(hosts)
+        self._ended = EndedProcesses(hosts, monotonic)
         self._observation = observation
         self._policy = policy
         self._timings = timings
@@ -169,7 +169,7 @@ class SecondWall:
 
     def look(self) -> list[Finding]:
         """One look; what was proven by it. The same observation is looked at once. While the pods are not
-        known nobody's processes are: pages are mended and told of, and nothing counts as gone."""
+        known, no process has an owner: pages are repaired and reported, and nothing counts as gone."""
         observation = self._observation()
         if observation.looks == self._looks:
             return []
@@ -184,12 +184,12 @@ class SecondWall:
             self.accounts = tuple(_accounts(grants, pages, told))
             return []
         usages = {name: page.usage for name, page in pages.items() if page.complete}
-        seen, shown = self._sight.look(observation, grants, views, usages)
-        usages = self._departed.without(usages, grants, shown)
-        for name, places in self._departed.foreign.items():
+        seen, shown = self._owners.look(observation, grants, views, usages)
+        usages = self._ended.without(usages, grants, shown)
+        for name, places in self._ended.foreign.items():
             self._isolation.pages.give_up(name, places)
         pages |= {name: replace(pages[name], usage=usage) for name, usage in usages.items()}
-        # Of a card that is not listed nothing is told either: the driver was away when this agent began.
+        # A card that is not listed tells nothing either: the driver was away when this agent began.
         granted = {share.uuid for grant in grants for share in grant.shares}
         untold = observation.untold | granted - observation.processes.keys()
         limited = [one for one in grants if one.name in pages]
@@ -203,8 +203,8 @@ class SecondWall:
         beyond = {one.name: self._books.figures(one, allowances[one.name].memory_mib) for one in limited}
         self._isolation.tell_beyond(beyond, self._grants())
         self._samples = dict.fromkeys(_watched(grants, pages), (0, 0))
-        judged = secondwall.judge(seen, allowances, untold)
-        self._strikes, proven = secondwall.strike(self._strikes, judged, untold)
+        judged = offences.judge(seen, allowances, untold)
+        self._strikes, proven = offences.strike(self._strikes, judged, untold)
         self.accounts = tuple(_accounts(grants, pages, beyond))
         self.last = Look(tuple(seen), usages, observation.looks, untold)
         for finding in proven:
@@ -261,7 +261,7 @@ class SecondWall:
         for uuid, ceiling in before.items():
             granted = memory.get(uuid, 0)
             used = sum(one.memory_mib for one in seen if (one.owner, one.uuid) == (grant.name, uuid))
-            memory[uuid] = ceiling if away or uuid in untold else secondwall.lowered(ceiling, granted, used)
+            memory[uuid] = ceiling if away or uuid in untold else offences.lowered(ceiling, granted, used)
             if memory[uuid] > granted:
                 after[uuid] = memory[uuid]
         if after != before:
@@ -269,7 +269,7 @@ class SecondWall:
         held: frozenset[str] = frozenset()
         if grant.share_class == "low" and grant.name in pages:
             samples = (self._samples.get(key, (0, 0)) for key in _higher(grant, grants, pages))
-            if secondwall.held_through(samples):
+            if offences.held_through(samples):
                 held = frozenset(memory)
         return Allowance(memory, whole=grant.native, held=held)
 
@@ -278,9 +278,9 @@ class SecondWall:
     ) -> None:
         """A context's cost, once for each container and card.
 
-        The library could not reserve it, or only what one costs in another container, for contexts that are
-        there already; their programs may have taken all that they were told is free: it is not held against
-        them. Nor is more than they were granted: root in a container writes what it likes into its page.
+        The library could not reserve it for contexts that are there already, or only what one costs in
+        another container. Their programs may have taken all that they were told is free, so it is not held
+        against them. Only up to their grant, though: root in a container writes what it likes into its page.
         """
         costs: dict[tuple[str, str], ContextCost] = {}
         learnt = []
@@ -307,7 +307,7 @@ class SecondWall:
             self._isolation.refresh(self._grants(), learnt)
 
     def _forgive(self, name: str, share: CardShare, early: Collection[Process], over: int) -> None:
-        """``over``: bytes that each of these contexts takes and that nobody counted."""
+        """``over``: bytes that each of these contexts takes and that were not counted."""
         if over <= 0:
             return
         self._books.at_least((name, share.uuid), early, over)
@@ -321,7 +321,7 @@ class SecondWall:
     def _act(self, finding: Finding, grants: Iterable[Grant]) -> None:
         grant = next((one for one in grants if one.name == finding.owner), None)
         reason = finding.offence.value
-        if grant is None:  # a container without cards of ours: never killed, since nobody promised it to us
+        if grant is None:  # a container without cards of ours: never killed, since it is not ours
             namespace, pod, container, uid = finding.owner.split("/", 3)
             if self._fresh((finding.owner, reason, finding.uuid)):
                 self._count(finding.offence, "reported")
@@ -371,7 +371,7 @@ def _higher(grant: Grant, grants: Iterable[Grant], pages: Mapping[str, _Pages]) 
 
 
 def _watched(grants: Iterable[Grant], pages: Mapping[str, _Pages]) -> set[tuple[str, int, int]]:
-    """Those of class high that somebody of class low has to wait for."""
+    """Those of class high that a container of class low has to wait for."""
     everyone = list(grants)
     low = [one for one in everyone if one.share_class == "low" and one.name in pages]
     return {key for one in low for key in _higher(one, everyone, pages)}

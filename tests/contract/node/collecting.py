@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Any
 
 from contract.node.node_world import RES, World, planned
-from vc_egpu_node.containers.collect import Collector
+from vc_egpu_node.containers.collector import Collector
 from vc_egpu_node.kubelet.podresources import Checkpoint
 
 MAIN = {"main": [("GPU-1", 4000)]}

@@ -13,7 +13,8 @@ from contract.node.node_world import PodBook, World
 from fakes.nvml_state import FakeNode
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 from vc_egpu_node.containers.identity import Stock
-from vc_egpu_node.vendors.nvidia.toolkit import CardNames
+from vc_egpu_node.vendors.base import CardReading
+from vc_egpu_node.vendors.nvidia.words import NvidiaCard
 
 NATIVE = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
 
@@ -28,8 +29,13 @@ def world(tmp_path: Path) -> Iterator[World]:
         NodeCard(uuid=f"GPU-{n}", index=n, model="h20", product="NVIDIA H20", memory_mib=98304)
         for n in range(4)
     )
-    known_as = {card.uuid: CardNames(card.uuid, card.index, card.index) for card in cards}
-    stock = Stock(NodeCards(cards=cards), {"h20": 98304}, known_as, ready=True)
+    readings = {
+        card.uuid: CardReading(
+            card.uuid, card.index, card.product, card.memory_mib, facts=NvidiaCard(minor=card.index)
+        )
+        for card in cards
+    }
+    stock = Stock(NodeCards(cards=cards), {"h20": 98304}, readings, ready=True)
     world = World(kubelet, PodBook(), stock, tmp_path)
     yield world
     world.close()

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.containers.allocations import AllocationStore
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.identity import Identity, Stock
+from vc_egpu_node.containers.owners import Owners
 from vc_egpu_node.deviceplugin.plugin import Plugin
 from vc_egpu_node.deviceplugin.registration import KubeletLink
 from vc_egpu_node.isolation.lifecycle import Isolation
@@ -98,7 +100,7 @@ class World:
     changed: threading.Event = field(default_factory=threading.Event)
     """Set when the kubelet begins or ends to follow."""
     closed: str = ""
-    """Why nobody gets a share."""
+    """Why no pod gets a share."""
     isolation: Isolation | None = None
     """Taken at the next :meth:`assemble`."""
 
@@ -111,18 +113,27 @@ class World:
         self.grants = GrantFolder(self.root / "cdi", self.root / "containers", self.isolation)
         self.pod_resources = PodResources(self.kubelet.pod_resources_socket)
         self.toolkit = Toolkit([self.root / "toolkit"], "auto", self.root / "nvidiactl")
+        pods: Any = self.pods
         self.identity = Identity(
-            node=NODE,
+            NODE,
+            self,
             allocations=self.allocations,
             grants=self.grants,
-            pods=self.pods,  # type: ignore[arg-type]
-            pod_resources=self.pod_resources,
-            checkpoint=Checkpoint(self.kubelet.folder),
-            toolkit=self.toolkit,
-            stock=lambda: self.stock,
-            closed=lambda: self.closed,
+            owners=Owners(self.pod_resources, Checkpoint(self.kubelet.folder), pods, self.grants),
+            pods=pods,
+            edits=self.toolkit,
         )
         self.link = KubeletLink(self.kubelet.folder, self._plugin, on_change=self.changed.set)
+
+    def suspended(self) -> Collection[str]:
+        """No pod."""
+        return ()
+
+    def wake(self) -> None:
+        """There is no loop here."""
+
+    def disk_failed(self, error: OSError) -> None:
+        """Nobody tries it."""
 
     def _plugin(self, resource: str) -> Plugin:
         return Plugin(resource, self.kubelet.folder, self.identity, lambda *call: self.calls.append(call))

@@ -21,7 +21,7 @@ from vc_egpu.volcano.words.annotations import Cards, CardShare, NodeCards
 from vc_egpu_node import agent as agent_module
 from vc_egpu_node.agent import STUCK_S, UNFOLLOWED, Agent
 from vc_egpu_node.settings.config import Settings
-from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
+from vc_egpu_node.vendors.registry import chosen
 
 MODELS = Path(__file__).resolve().parents[3] / "manifests/base/config/models.yaml"
 
@@ -96,7 +96,7 @@ def an_agent(tmp_path: Path, models: Path = MODELS, policy: Path | None = None) 
             listen="127.0.0.1:0",
             probe_interval_s=0.2,
         )
-        agent = Agent(settings, ApiConnection.connect(api.kubeconfig(tmp_path)), NvidiaVendor())
+        agent = Agent(settings, ApiConnection.connect(api.kubeconfig(tmp_path)), chosen(settings))
         thread = threading.Thread(target=agent.run)
         thread.start()
         try:
@@ -135,10 +135,10 @@ def test_a_look_at_the_kubelet_that_does_not_end_is_a_reason_to_begin_anew(runni
         released.wait(60)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(running.agent._kubelet, "look", stuck)
+        patched.setattr(running.agent.parts.link, "look", stuck)
         assert entered.wait(60)
         assert running.agent.unhealthy() == ""
-        running.agent._kubelet.beat_s -= STUCK_S
+        running.agent.parts.link.beat_s -= STUCK_S
         assert "kubelet" in running.agent.unhealthy()
     released.set()
 
@@ -150,7 +150,7 @@ def test_a_node_that_is_deleted_and_comes_back_is_no_fault_of_ours(
     running.until(lambda problem: problem == UNFOLLOWED)
     running.api.remove("/api/v1/nodes/n1")
     while "there is no Node n1" not in caplog.text:
-        running.agent._wake.set()
+        running.agent.wake()
         threading.Event().wait(0.01)
     running.api.put("/api/v1/nodes/n1", {"metadata": {"name": "n1"}, "status": {}})
     running.until(lambda problem: problem == UNFOLLOWED)
@@ -230,7 +230,7 @@ def test_an_inventory_that_is_refused_is_told_and_keeps_no_counters_back(running
     running.until(lambda _: running.metric("egpu_node_behind_seconds") > before + 0.5)
     with pytest.MonkeyPatch.context() as patched:  # what nobody claims any more goes meanwhile
         swept = threading.Event()
-        patched.setattr(running.agent._collector, "sweep", swept.set)
+        patched.setattr(running.agent.parts.collector, "sweep", swept.set)
         patched.setattr(agent_module, "SWEEP_S", 0.0)
         running.until(lambda _: swept.is_set())
     assert running.problem() == "nothing written yet"

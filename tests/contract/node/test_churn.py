@@ -3,7 +3,7 @@
 import pytest
 from contract.node.collecting import Cgroups, collector
 from contract.node.node_world import World
-from contract.node.test_live import Isolated
+from contract.node.test_live_limits import Isolated
 from unit.kept import open_below, sizes
 from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.cards.monitor import Observation

@@ -14,7 +14,7 @@ import pytest
 from contract.node.test_library import Container, Node
 from unit.native.memory_worlds import BUILD, MIB, OK, OUT_OF_MEMORY
 from unit.native.time_building import NATIVE, compiler
-from vc_egpu_node.wall.secondwall import Offence
+from vc_egpu_node.wall.offences import Offence
 
 PROGRAM = """
 import ctypes, sys

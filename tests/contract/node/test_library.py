@@ -30,18 +30,17 @@ from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.processes import ContainerOfProcess
 from vc_egpu_node.isolation.control import Timings
-from vc_egpu_node.isolation.library import install
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY, SharedPages
-from vc_egpu_node.vendors.base import ProcessSample
-from vc_egpu_node.vendors.nvidia.toolkit import Edits
-from vc_egpu_node.wall.secondwall import Offence
+from vc_egpu_node.vendors.base import Edits, ProcessSample
+from vc_egpu_node.vendors.nvidia.preload import install
+from vc_egpu_node.wall.offences import Offence
 from vc_egpu_node.wall.wall import Account, SecondWall
 
 DRIVER = """
 import json, sys
-from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
-vendor = NvidiaVendor()
+from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
+vendor = NvidiaReadings()
 assert not vendor.scan().problem
 for _ in sys.stdin:
     seen = [[one.pid, one.memory_mib, one.sm_percent] for one in vendor.processes(sys.argv[1])]

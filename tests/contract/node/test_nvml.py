@@ -13,36 +13,38 @@ import pynvml
 import pytest
 from fakes.nvml_state import DRIVER_NOT_LOADED, FakeNode
 from vc_egpu_node.cards.monitor import FORGET_S, Monitor
-from vc_egpu_node.vendors.base import CardReading, ProcessSample
-from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
+from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
+from vc_egpu_node.vendors.nvidia.words import NvidiaCard
 
 MakeNode = Callable[[int], FakeNode]
 LIBRARY_MISMATCH = 18
 
 
 @pytest.fixture
-def vendor() -> Iterator[NvidiaVendor]:
-    vendor = NvidiaVendor()
+def vendor() -> Iterator[NvidiaReadings]:
+    vendor = NvidiaReadings()
     yield vendor
     vendor.close()
 
 
-def test_what_a_card_is(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+def test_what_a_card_is(nvml_node: MakeNode, vendor: NvidiaReadings) -> None:
     node = nvml_node(2)
     node.cards[0].links = ["-", node.cards[1].pci, "-", *[node.cards[1].pci] * 2, "00000000:FF:00.0"]
     node.write()
     reading = vendor.scan()
-    assert (reading.driver_version, reading.cuda_version, reading.problem) == ("570.124.06", "12.8", "")
+    assert (reading.driver_version, reading.versions, reading.problem) == ("570.124.06", {"cuda": "12.8"}, "")
     first = reading.cards[0]
-    assert (first.uuid, first.index, first.minor) == (node.cards[0].uuid, 0, 0)
-    assert (first.product, first.memory_mib, first.sm_count) == ("NVIDIA H20", 98304, 78)
-    assert (first.clock_mhz, first.compute_capability, first.partitioned) == (1980, "9.0", False)
+    assert (first.uuid, first.index) == (node.cards[0].uuid, 0)
+    assert (first.product, first.memory_mib) == ("NVIDIA H20", 98304)
+    assert (first.clock_mhz, first.partitioned) == (1980, False)
+    assert first.facts == NvidiaCard(sm_count=78, compute_capability="9.0", minor=0)
     assert first.links == {node.cards[1].uuid: 3}
 
 
 @pytest.mark.parametrize(("mode", "closed_to"), [(0, ""), (1, "others"), (2, "all"), (3, "others")])
 def test_whom_a_card_s_compute_mode_keeps_out(
-    nvml_node: MakeNode, vendor: NvidiaVendor, mode: int, closed_to: str
+    nvml_node: MakeNode, vendor: NvidiaReadings, mode: int, closed_to: str
 ) -> None:
     node = nvml_node(1)
     node.cards[0].compute_mode = mode
@@ -63,7 +65,7 @@ def test_whom_a_card_s_compute_mode_keeps_out(
     ],
 )
 def test_of_what_architecture_a_card_is(
-    nvml_node: MakeNode, vendor: NvidiaVendor, capability: str, architecture: int
+    nvml_node: MakeNode, vendor: NvidiaReadings, capability: str, architecture: int
 ) -> None:
     """NVIDIA's DRA driver asks it, and for MIG profiles, before it publishes a card."""
     node = nvml_node(1)
@@ -77,7 +79,7 @@ def test_of_what_architecture_a_card_is(
         pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, 0, version=1)
 
 
-def test_how_far_cards_are_from_each_other(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+def test_how_far_cards_are_from_each_other(nvml_node: MakeNode, vendor: NvidiaReadings) -> None:
     """NVIDIA's device plugin asks it before it chooses cards for a pod."""
     nvml_node(2)
     vendor.scan()
@@ -86,7 +88,7 @@ def test_how_far_cards_are_from_each_other(nvml_node: MakeNode, vendor: NvidiaVe
     assert pynvml.nvmlDeviceGetTopologyCommonAncestor(first, second) == pynvml.NVML_TOPOLOGY_NODE
 
 
-def test_what_a_card_does(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+def test_what_a_card_does(nvml_node: MakeNode, vendor: NvidiaReadings) -> None:
     node = nvml_node(1)
     card = node.cards[0]
     card.used_mib, card.util, card.mem_util, card.power_mw, card.temp_c = 1000, 73, 20, 350_500, 66
@@ -102,7 +104,7 @@ def test_what_a_card_does(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
 
 
 def test_a_driver_that_does_not_tell_reserved_memory_apart_still_tells_the_rest(
-    nvml_node: MakeNode, vendor: NvidiaVendor
+    nvml_node: MakeNode, vendor: NvidiaReadings
 ) -> None:
     node = nvml_node(1)
     node.driver = "470.256.02"
@@ -120,7 +122,7 @@ def test_a_container_without_the_library_says_what_brings_it(tmp_path: Path) -> 
         [
             sys.executable,
             "-c",
-            "from vc_egpu_node.vendors.nvidia import readings as n; print(n.NvidiaVendor().scan().problem)",
+            "from vc_egpu_node.vendors.nvidia import readings as n; print(n.NvidiaReadings().scan().problem)",
         ],
         env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
         capture_output=True,
@@ -133,7 +135,7 @@ def test_a_container_without_the_library_says_what_brings_it(tmp_path: Path) -> 
     )
 
 
-def test_a_driver_that_was_changed_says_what_ends_that(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+def test_a_driver_that_was_changed_says_what_ends_that(nvml_node: MakeNode, vendor: NvidiaReadings) -> None:
     node = nvml_node(1)
     node.error = LIBRARY_MISMATCH
     node.write()
@@ -159,7 +161,7 @@ def test_a_driver_that_was_changed_says_what_ends_that(nvml_node: MakeNode, vend
         ({"ecc": 4}, "uncorrected ECC errors rose from 0 to 4"),
     ],
 )
-def test_faults(nvml_node: MakeNode, vendor: NvidiaVendor, change: dict[str, Any], fault: str) -> None:
+def test_faults(nvml_node: MakeNode, vendor: NvidiaReadings, change: dict[str, Any], fault: str) -> None:
     node = nvml_node(2)
     vendor.scan()
     assert vendor.faults() == {}
@@ -170,7 +172,7 @@ def test_faults(nvml_node: MakeNode, vendor: NvidiaVendor, change: dict[str, Any
 
 
 def test_rows_that_wait_for_a_reset_are_out_of_use_meanwhile(
-    nvml_node: MakeNode, vendor: NvidiaVendor
+    nvml_node: MakeNode, vendor: NvidiaReadings
 ) -> None:
     """So the card stays: it would be out until somebody resets it, which needs all of its programs gone."""
     node = nvml_node(1)
@@ -183,7 +185,7 @@ def test_rows_that_wait_for_a_reset_are_out_of_use_meanwhile(
 
 
 def test_errors_are_told_once_and_those_of_programs_not_at_all(
-    nvml_node: MakeNode, vendor: NvidiaVendor
+    nvml_node: MakeNode, vendor: NvidiaReadings
 ) -> None:
     node = nvml_node(2)
     vendor.scan()
@@ -191,12 +193,12 @@ def test_errors_are_told_once_and_those_of_programs_not_at_all(
     node.cards[0].fail_with_xid(31)
     node.cards[1].fail_with_xid(79)
     node.write()
-    assert [(event.uuid, event.xid) for event in vendor.wait_events(1.0)] == [(node.cards[1].uuid, 79)]
+    assert [(event.uuid, event.code) for event in vendor.wait_events(1.0)] == [(node.cards[1].uuid, 79)]
     assert vendor.wait_events(0.01) == ()
 
 
 def test_an_error_that_asks_for_a_reset_is_not_over_while_nothing_happens(
-    nvml_node: MakeNode, vendor: NvidiaVendor
+    nvml_node: MakeNode, vendor: NvidiaReadings
 ) -> None:
     node = nvml_node(2)
     ill, well = node.cards
@@ -204,7 +206,7 @@ def test_an_error_that_asks_for_a_reset_is_not_over_while_nothing_happens(
     ill.fail_with_xid(119)
     well.fail_with_xid(94)  # contained: its program is gone, the card goes on
     node.write()
-    assert {(event.uuid, event.xid) for event in vendor.wait_events(1.0)} == {
+    assert {(event.uuid, event.code) for event in vendor.wait_events(1.0)} == {
         (ill.uuid, 119),
         (well.uuid, 94),
     }
@@ -233,36 +235,33 @@ def open_nodes(folder: Path) -> set[str]:
     return {one.resolve().name for one in Path("/proc/self/fd").iterdir() if one.resolve().parent == folder}
 
 
-class Watching(NvidiaVendor):
-    """Sees which device nodes are open while the library is opened anew."""
-
-    def __init__(self, dev: Path) -> None:
-        super().__init__(dev)
-        self.dev = dev
-        self.seen: set[str] = set()
-
-    def _read_card(self, index: int) -> CardReading:
-        self.seen = open_nodes(self.dev)
-        return super()._read_card(index)
-
-
-def test_cards_stay_awake_while_they_are_counted_anew(nvml_node: MakeNode, tmp_path: Path) -> None:
+def test_cards_stay_awake_while_they_are_counted_anew(
+    nvml_node: MakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All of them that have a node here; afterwards nothing is held."""
     nvml_node(2)
     dev = tmp_path / "dev"
     dev.mkdir()
     for name in ("nvidia1", "nvidiactl"):
         (dev / name).touch()
-    vendor = Watching(dev)
+    seen: set[str] = set()
+    read = pynvml.nvmlDeviceGetHandleByIndex
+
+    def note(index: int) -> Any:
+        seen.update(open_nodes(dev))
+        return read(index)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", note)
+    vendor = NvidiaReadings(dev)
     vendor.scan()
-    assert vendor.seen == set()  # which there are is known from the first time on
+    assert seen == set()  # which there are is known from the first time on
     assert len(vendor.scan().cards) == 2
-    assert vendor.seen == {"nvidia1"}
+    assert seen == {"nvidia1"}
     assert open_nodes(dev) == set()
     vendor.close()
 
 
-def test_a_driver_that_comes_late(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+def test_a_driver_that_comes_late(nvml_node: MakeNode, vendor: NvidiaReadings) -> None:
     node = nvml_node(1)
     node.error = DRIVER_NOT_LOADED
     node.write()
@@ -275,7 +274,7 @@ def test_a_driver_that_comes_late(nvml_node: MakeNode, vendor: NvidiaVendor) -> 
     assert len(vendor.scan().cards) == 1
 
 
-def test_a_driver_that_is_replaced_under_the_library(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+def test_a_driver_that_is_replaced_under_the_library(nvml_node: MakeNode, vendor: NvidiaReadings) -> None:
     """What this process has loaded never works again; one that never saw it work need not begin anew."""
     node = nvml_node(1)
     assert not vendor.scan().outdated
@@ -283,7 +282,7 @@ def test_a_driver_that_is_replaced_under_the_library(nvml_node: MakeNode, vendor
     node.write()
     reading = vendor.scan()
     assert (reading.problem != "", reading.outdated) == (True, True)
-    fresh = NvidiaVendor()
+    fresh = NvidiaReadings()
     assert not fresh.scan().outdated
     fresh.close()
     node.error = DRIVER_NOT_LOADED
@@ -296,7 +295,7 @@ def test_a_driver_that_is_replaced_under_the_library(nvml_node: MakeNode, vendor
     [{"memory_bytes": 2**64 - 1}, {"name": "\x07\x1b[31m" * 8}, {"uuid": "x y"}, {"cc": "a.b"}, {"pci": "zz"},
      {"util": 2**32 - 1, "power_mw": 2**32 - 1}],
 )  # fmt: skip
-def test_garbage_is_passed_on(nvml_node: MakeNode, vendor: NvidiaVendor, change: dict[str, Any]) -> None:
+def test_garbage_is_passed_on(nvml_node: MakeNode, vendor: NvidiaReadings, change: dict[str, Any]) -> None:
     node = nvml_node(2)
     for name, value in change.items():
         setattr(node.cards[0], name, value)
@@ -313,7 +312,7 @@ def test_garbage_is_passed_on(nvml_node: MakeNode, vendor: NvidiaVendor, change:
 class Watched:
     """A monitor whose changes can be waited for."""
 
-    def __init__(self, vendor: NvidiaVendor) -> None:
+    def __init__(self, vendor: NvidiaReadings) -> None:
         self.changed = threading.Condition()
         self.ahead_s = 0.0
         """Of the time."""
@@ -339,7 +338,7 @@ class Watched:
 
 @pytest.fixture
 def watched(fake_nvml: None) -> Iterator[Watched]:
-    watched = Watched(NvidiaVendor())
+    watched = Watched(NvidiaReadings())
     yield watched
     watched.monitor.stop()
 
@@ -353,7 +352,7 @@ def test_cards_come_go_fall_ill_and_recover(nvml_node: MakeNode, watched: Watche
     first.fail_with_xid(79)
     node.write()
     watched.until(lambda: watched.monitor.observation.ill == {first.uuid: "XID 79"})
-    assert watched.monitor.observation.xids == {first.uuid: 79}
+    assert watched.monitor.observation.error_codes == {first.uuid: 79}
     watched.until(lambda: watched.monitor.observation.ill == {})
 
     node.cards = [first]
@@ -391,4 +390,4 @@ def test_a_card_that_was_taken_out_is_forgotten_with_what_was_wrong_with_it(
     watched.ahead_s = FORGET_S
     watched.until(lambda: [card.uuid for card in watched.monitor.observation.reading.cards] == [first.uuid])
     assert watched.monitor.observation.ill == {}
-    assert watched.monitor.observation.xids == {}
+    assert watched.monitor.observation.error_codes == {}

@@ -9,19 +9,19 @@ import pytest
 from fakes.nvml_state import FakeNode
 from vc_egpu_node.cards.monitor import Monitor
 from vc_egpu_node.vendors.base import ProcessSample, UntoldError
-from vc_egpu_node.vendors.nvidia.readings import NvidiaVendor
+from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
 
 MakeNode = Callable[[int], FakeNode]
 
 
 @pytest.fixture
-def vendor() -> Iterator[NvidiaVendor]:
-    vendor = NvidiaVendor()
+def vendor() -> Iterator[NvidiaReadings]:
+    vendor = NvidiaReadings()
     yield vendor
     vendor.close()
 
 
-def test_processes_that_draw_are_seen_and_counted_once(nvml_node: MakeNode, vendor: NvidiaVendor) -> None:
+def test_processes_that_draw_are_seen_and_counted_once(nvml_node: MakeNode, vendor: NvidiaReadings) -> None:
     node = nvml_node(1)
     card = node.cards[0]
     card.processes = [(1, 900, 70), (2, 300, 5), (3, 500, 10)]
@@ -40,7 +40,7 @@ def test_processes_that_draw_are_seen_and_counted_once(nvml_node: MakeNode, vend
     "driver", ["470.256.02", "535.54.03", "535.86.10", "535.98", "535.104.05", "580.65.06"]
 )
 def test_processes_are_read_as_each_driver_lists_them(
-    nvml_node: MakeNode, vendor: NvidiaVendor, driver: str
+    nvml_node: MakeNode, vendor: NvidiaReadings, driver: str
 ) -> None:
     """The first drivers of 535 have one field more in a record, under the same name; 470 has an older one."""
     node = nvml_node(1)
@@ -54,7 +54,7 @@ def test_processes_are_read_as_each_driver_lists_them(
 
 
 def test_a_driver_whose_list_has_no_name_that_we_know_does_not_tell(
-    nvml_node: MakeNode, vendor: NvidiaVendor
+    nvml_node: MakeNode, vendor: NvidiaReadings
 ) -> None:
     """Nobody would see programs that take more than they may: that is not a card without programs."""
     node = nvml_node(1)
@@ -68,7 +68,7 @@ def test_a_driver_whose_list_has_no_name_that_we_know_does_not_tell(
 
 @pytest.mark.parametrize(("code", "tells"), [(999, False), (15, False), (7, False), (3, True)])
 def test_a_list_that_cannot_be_read_is_not_an_empty_one(
-    nvml_node: MakeNode, vendor: NvidiaVendor, code: int, tells: bool
+    nvml_node: MakeNode, vendor: NvidiaReadings, code: int, tells: bool
 ) -> None:
     """Who takes it for one believes that memory has left the card. A card without such lists (3) has none."""
     node = nvml_node(1)
@@ -87,7 +87,7 @@ def test_a_list_that_cannot_be_read_is_not_an_empty_one(
 
 
 def test_a_list_that_grew_while_it_was_read_is_read_again(
-    nvml_node: MakeNode, vendor: NvidiaVendor, monkeypatch: pytest.MonkeyPatch
+    nvml_node: MakeNode, vendor: NvidiaReadings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library takes room for twice as many, and more may come: a burst of programs hides nobody."""
     node = nvml_node(1)
@@ -107,32 +107,31 @@ def test_a_list_that_grew_while_it_was_read_is_read_again(
 
 
 def test_what_a_card_told_last_stands_while_it_tells_nothing(
-    nvml_node: MakeNode, vendor: NvidiaVendor
+    nvml_node: MakeNode, vendor: NvidiaReadings
 ) -> None:
     node = nvml_node(2)
     first, second = node.cards
     first.processes, second.processes = [(1, 900, 70)], [(2, 100, 0)]
     node.write()
     monitor = Monitor(
-        vendor, probe_interval_s=1, rescan_interval_s=60, recovery_s=lambda: 60, on_change=lambda: None
+        vendor, probe_interval_s=0.01, rescan_interval_s=60, recovery_s=lambda: 60, on_change=lambda: None
     )
-    monitor._scan()
-    monitor._look()
+    monitor.turn()
     assert monitor.observation.untold == frozenset()
     first.error, second.processes = 999, []
     node.write()
-    monitor._look()
+    monitor.turn()
     seen = monitor.observation
     assert (seen.untold, seen.looks) == (frozenset({first.uuid}), 2)
     assert seen.processes == {first.uuid: (ProcessSample(1, 900, 70),), second.uuid: ()}
     first.error, first.processes = 0, []
     node.write()
-    monitor._look()
+    monitor.turn()
     assert (monitor.observation.untold, monitor.observation.processes[first.uuid]) == (frozenset(), ())
 
 
 def test_utilisation_of_a_process_that_ends_may_be_anything(
-    nvml_node: MakeNode, vendor: NvidiaVendor
+    nvml_node: MakeNode, vendor: NvidiaReadings
 ) -> None:
     node = nvml_node(1)
     node.cards[0].processes = [(4242, 900, 2**32 - 1)]
@@ -146,14 +145,13 @@ def test_processes_are_read_more_often_than_cards(nvml_node: MakeNode, fake_nvml
     card = node.cards[0]
     seen: queue.Queue[tuple[ProcessSample, ...]] = queue.Queue()
     monitor = Monitor(
-        NvidiaVendor(),
+        NvidiaReadings(),
         probe_interval_s=60,
         rescan_interval_s=60,
         recovery_s=lambda: 0.3,
         on_change=lambda: None,
-        look_interval_s=0.05,
-        on_look=lambda: seen.put(monitor.observation.processes[card.uuid]),
     )
+    monitor.read_processes(0.05, lambda: seen.put(monitor.observation.processes[card.uuid]))
     monitor.start()
     assert seen.get(timeout=30) == ()
     card.processes = [(4242, 900, 70)]

@@ -11,8 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from contract.node.node_world import RES, World, owner, planned, running
-from vc_egpu_node.cards.inventory import Offer
-from vc_egpu_node.cards.slots import slots
+from vc_egpu_node.cards.inventory import Offer, slots
 from vc_egpu_node.deviceplugin.registration import KUBELET_SOCKET
 from vc_egpu_node.kubelet.podresources import PodResources, PodResourcesError
 from vc_egpu_node.kubelet_api import deviceplugin_pb2 as dp

@@ -5,8 +5,8 @@ import dataclasses
 import grpc
 import pytest
 from contract.node.node_world import RES, World, running
+from vc_egpu_node.containers.admission import NotAdmittedError
 from vc_egpu_node.containers.cdi import Grant
-from vc_egpu_node.containers.identity import NotAdmittedError
 
 
 def with_memory(grant: Grant, memory_mib: int) -> Grant:

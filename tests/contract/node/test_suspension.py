@@ -83,10 +83,9 @@ class Suspending:
         for _ in range(2_000):
             self.suspender.look()
             found = self.said[-1].pods[container.uid]
-            if found.state in states and not self.suspender._busy:
+            if found.state in states and not self.suspender.busy:
                 return found
-            self.suspender._due.wait(0.05)
-            self.suspender._due.clear()
+            self.suspender.wait(0.05)
         raise AssertionError(found)
 
 

@@ -8,9 +8,9 @@ from queue import Empty
 from typing import Any
 
 import pytest
-from unit.admission.build import added, group, let_go, node, pod
-from unit.admission.test_conduct import PODS, REPLICA_SET, Stage, stage_on
-from unit.admission.test_conduct import plan as plan_text
+from unit.admission.build import group, let_go, node, pod
+from unit.admission.stage import PODS, REPLICA_SET, Stage, stage_on
+from unit.admission.stage import plan as plan_text
 from vc_egpu.admission.telling import suspension_words as words
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Share, SuspensionState
@@ -41,7 +41,7 @@ def running_gang(stage: Stage, **changes: Any) -> None:
         stage.put("pods", let_go(raw, "5-1", bound=True, phase="Running"))
     stage.put("podgroups", group("v"))
     report(stage, dict.fromkeys(UIDS, ABLE))
-    stage.mirror.tries.clear()
+    stage.agenda.take_question()
     stage.drive()
 
 
@@ -53,8 +53,7 @@ def report(
     raw["metadata"]["annotations"][names.NODE_SUSPENSION] = (
         NodeSuspension(pods={str(uid): one for uid, one in pods.items()}).encode() if text is None else text
     )
-    stage.mirror.apply("nodes", added(raw))
-    stage.mirror.inventory.unreviewed.clear()
+    stage.node_says(raw)
 
 
 def answer(stage: Stage, state: Any, **more: Any) -> None:

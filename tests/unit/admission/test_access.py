@@ -1,4 +1,4 @@
-"""Who may read metrics, while others want to know how much they can get in the way."""
+"""Readers of the metrics, while others try how far they can get in their way."""
 
 import pytest
 from vc_egpu.admission.serving import http
@@ -11,8 +11,8 @@ from vc_egpu.kube.wire.limits import TokenBucket
 class Answering(Access):
     """With an API server that knows one token."""
 
-    def __init__(self) -> None:
-        super().__init__(ApiConnection.__new__(ApiConnection))
+    def __init__(self, limit: TokenBucket | None = None) -> None:
+        super().__init__(ApiConnection.__new__(ApiConnection), limit)
         self.asked: list[str] = []
         self.trouble: KubeError | None = None
         self.good = {"prometheus"}
@@ -48,19 +48,20 @@ def scrapes(access: Access, token: str = "prometheus") -> bool:
     return access.allows("10.0.0.1", f"Bearer {token}", "/metrics")
 
 
-def test_who_sends_ever_new_tokens_keeps_nobody_from_scraping(access: Answering, clock: Clock) -> None:
+def test_who_sends_ever_new_tokens_keeps_nobody_from_scraping(clock: Clock) -> None:
     """Metrics that are missing raise the alert that nobody leads."""
-    access._limit = TokenBucket(0.001, 10)
+    access = Answering(TokenBucket(0.001, 10))
     assert scrapes(access)
     assert not any(scrapes(access, f"guess-{number}") for number in range(20))
-    clock.now += http._REMEMBER_S + 1
+    clock.now += http.REMEMBER_S + 1
     assert scrapes(access), "though there is no question left to ask"
 
 
-def test_who_was_refused_does_not_push_out_who_was_allowed(access: Answering, clock: Clock) -> None:
-    access._limit = TokenBucket(1e6, 10_000)
+@pytest.mark.usefixtures("clock")
+def test_who_was_refused_does_not_push_out_who_was_allowed() -> None:
+    access = Answering(TokenBucket(1e6, 10_000))
     assert scrapes(access)
-    assert not any(scrapes(access, f"guess-{number}") for number in range(2 * http._REMEMBERED))
+    assert not any(scrapes(access, f"guess-{number}") for number in range(2 * http.REMEMBERED))
     assert scrapes(access)
     assert access.asked.count("prometheus") == 1
 
@@ -68,18 +69,18 @@ def test_who_was_refused_does_not_push_out_who_was_allowed(access: Answering, cl
 def test_while_the_api_server_is_away_who_was_allowed_still_is(access: Answering, clock: Clock) -> None:
     assert scrapes(access)
     access.trouble = Unavailable("away")
-    clock.now += http._REMEMBER_S + 1
+    clock.now += http.REMEMBER_S + 1
     assert scrapes(access)
     assert not scrapes(access, "another")
-    clock.now += http._AT_MOST_S
+    clock.now += http.AT_MOST_S
     assert not scrapes(access), "not for ever"
 
 
 def test_who_is_allowed_no_longer_is_refused_when_it_is_asked_again(access: Answering, clock: Clock) -> None:
     assert scrapes(access)
     access.good.clear()
-    clock.now += http._REMEMBER_S + 1
+    clock.now += http.REMEMBER_S + 1
     assert not scrapes(access)
     access.trouble = Unavailable("away")
-    clock.now += http._REMEMBER_S + 1
+    clock.now += http.REMEMBER_S + 1
     assert not scrapes(access)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from unit.admission.build import Json, deleted, group, pod, version
-from unit.admission.test_conduct import GROUPS, PODS
-from unit.admission.test_loop import Stage, stage_on
+from unit.admission.stage import GROUPS, PODS, LoopStage, loop_on
 from unit.kept import sizes
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano.words import names
@@ -29,7 +28,7 @@ FATES = {
 class Day:
     """Gangs one after the other, each with its fate."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: LoopStage) -> None:
         self.stage = stage
         self._number = 0
         self._goes([f"{PODS}/g-w-{i}" for i in range(MEMBERS)])  # the stage's own
@@ -39,13 +38,12 @@ class Day:
         for _ in range(gangs):
             self._number += 1
             self._passes(f"day-{self._number}", list(FATES)[self._number % len(FATES)])
-        conductor = self.stage.loop._conductor
-        self._until(lambda: not self.stage.loop._aftercare and not conductor.reports._queued)
+        self._until(self.stage.is_quiet)
 
     def _passes(self, name: str, fate: str) -> None:
         paths = self._comes(name, fate)
         if fate == "waits":
-            self._until(lambda: f"default/{name}" in self.stage.loop._verdicts)
+            self._until(lambda: self.stage.said(f"default/{name}") is not None)
         else:
             self._until(lambda: all(self._is_let_go(path) for path in paths))
             self._runs(paths, "Running")
@@ -67,14 +65,14 @@ class Day:
             document = self._later(path)
             document["spec"]["nodeName"] = "n1"
             document["status"] = {"phase": phase}
-            self.stage.loop._inbox.put(("pods", Change(ChangeKind.MODIFIED, document)))
+            self.stage.deliver("pods", Change(ChangeKind.MODIFIED, document))
         self.stage.turn()
 
     def _goes(self, paths: list[str]) -> None:
         for path in paths:
             gone = self._later(path)
             del self.stage.server.objects[path]
-            self.stage.loop._inbox.put(("podgroups" if GROUPS in path else "pods", deleted(gone)))
+            self.stage.deliver("podgroups" if GROUPS in path else "pods", deleted(gone))
         self.stage.turn()
 
     def _later(self, path: str) -> Json:
@@ -93,7 +91,7 @@ class Day:
 
 @pytest.fixture
 def day(tmp_path: Path) -> Iterator[Day]:
-    with stage_on(tmp_path) as stage:
+    with loop_on(tmp_path) as stage:
         yield Day(stage)
 
 

@@ -16,14 +16,13 @@ from pathlib import Path
 
 import pytest
 from unit.admission.build import Json, added, deleted, group, node, pod, queue, version
-from unit.admission.test_conduct import GROUPS, PODS
-from unit.admission.test_loop import Stage, stage_on
-from vc_egpu.admission.loop import _Question
+from unit.admission.stage import GROUPS, PODS, LoopStage, loop_on
+from vc_egpu.admission.parts import Others
 from vc_egpu.core.decide import decide
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano.words import names
 
-SEEDS = 1000 if os.environ.get("VC_EGPU_LONG") == "1" else 60
+SEEDS = int(os.environ.get("VC_EGPU_SEEDS", "1000" if os.environ.get("VC_EGPU_LONG") == "1" else "60"))
 GANGS = 8
 """Two more than the node has room for, where none of them is of low priority."""
 MEMBERS = 2
@@ -44,10 +43,10 @@ def _kind_of(path: str) -> str:
 class Schedule:
     """What is under way, and the draw that says what comes next."""
 
-    def __init__(self, stage: Stage, seed: int) -> None:
+    def __init__(self, stage: LoopStage, seed: int, sent: list[Callable[[], None]]) -> None:
         self.stage = stage
         self.draw = random.Random(seed)
-        self.sent: list[Callable[[], None]] = []
+        self.sent = sent
         """Writes that the API server has not done yet."""
         self.told: dict[str, list[Change]] = {kind: [] for kind in ("nodes", "queues", "pods", "podgroups")}
         """What each kind's watch has still to say, in order."""
@@ -63,7 +62,7 @@ class Schedule:
         choices += [partial(self._hear, kind) for kind, queue in self.told.items() if queue]
         if self.moves:
             choices.append(self._move)
-        if not self.stage.loop._inbox.empty():
+        if not self.stage.inbox.is_empty():
             choices.append(self.stage.turn)
         if choices:
             self.draw.choice(choices)()
@@ -79,7 +78,7 @@ class Schedule:
         self.moves.pop(0)()
 
     def _hear(self, kind: str) -> None:
-        self.stage.loop._inbox.put((kind, self.told[kind].pop(0)))
+        self.stage.deliver(kind, self.told[kind].pop(0))
 
     def _note(self, before: int) -> None:
         for path, document in list(self.stage.server.objects.items()):
@@ -115,13 +114,12 @@ class Schedule:
 
     def is_at_rest(self) -> bool:
         """Whether nothing comes any more; what failed is tried again first."""
-        due = self.stage.loop._conductor.due()
+        due = self.stage.work.due()
         if due is not None:
-            time.sleep(max(0.0, due - self.stage.loop._clock.now()))
-        for _ in range(2):  # turns in which nothing happens
-            self.stage.loop._inbox.put(_Question())
-            self.stage.turn()
-        return due is None and not self.sent and self.stage.loop._inbox.empty()
+            self.stage.later(max(0.0, due - self.stage.clock.now()))
+        for _ in range(2):
+            self.stage.idle_turn()
+        return due is None and not self.sent and self.stage.inbox.is_empty()
 
     # --- the world -------------------------------------------------------------------------------
 
@@ -185,17 +183,20 @@ class Schedule:
                 self.puts("pods", document)
 
 
-class _Later:
+class Later:
     """A pool whose work is done when it is drawn."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
+    def __init__(self) -> None:
+        self.sent: list[Callable[[], None]] = []
 
-    def submit(self, run: Callable[[], None]) -> None:
-        self._schedule.sent.append(run)
+    def submit(self, work: Callable[[], None], /) -> None:
+        self.sent.append(work)
+
+    def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
+        """Nothing is under way."""
 
 
-def gates_that_stand(stage: Stage) -> list[str]:
+def gates_that_stand(stage: LoopStage) -> list[str]:
     """Members of ready plans whose gate did not fall."""
     return sorted(
         f"{key} {member}"
@@ -205,9 +206,9 @@ def gates_that_stand(stage: Stage) -> list[str]:
     )
 
 
-def what_is_left_to_do(stage: Stage) -> list[str]:
+def what_is_left_to_do(stage: LoopStage) -> list[str]:
     """What a decision about everything would still find."""
-    plan = decide(stage.mirror.snapshot(), stage.loop._settings.policy, time.time())
+    plan = decide(stage.mirror.snapshot(), stage.settings.policy, time.time())
     return [
         *(f"{one.gang} is to be admitted" for one in plan.admissions),
         *(f"{one.gang} is ready" for one in plan.ready),
@@ -216,11 +217,10 @@ def what_is_left_to_do(stage: Stage) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_nobody_is_forgotten_in_any_order(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with stage_on(tmp_path) as stage, monkeypatch.context() as patched:
-        schedule = Schedule(stage, seed)
-        for pool in ("_writers", "_helpers"):
-            patched.setattr(stage.loop._executor, pool, _Later(schedule))
+def test_nobody_is_forgotten_in_any_order(seed: int, tmp_path: Path) -> None:
+    later = Later()
+    with loop_on(tmp_path, Others(pool=later)) as stage:
+        schedule = Schedule(stage, seed, later.sent)
         _plan_moves(schedule, troubled=seed % 3 > 0)
         for _ in range(STEPS):
             if not schedule.step() and schedule.is_at_rest():

@@ -8,7 +8,7 @@ import pytest
 from unit.admission.build import group
 from unit.kube.tiny_api import tiny_api
 from vc_egpu.admission.intake.sources import WATCHED, Arrival, Sources
-from vc_egpu.admission.intake.stalled_watches import MOST_S, STILL_S, Behind
+from vc_egpu.admission.intake.watch_gaps import MOST_S, STILL_S, StalledWatches
 from vc_egpu.kube import ApiConnection
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/podgroups"
@@ -19,19 +19,19 @@ def at(version: int) -> dict[str, str]:
 
 
 @pytest.fixture
-def behind() -> Behind:
-    known = Behind()
+def behind() -> StalledWatches:
+    known = StalledWatches()
     known.answered("pods", "20")
     return known
 
 
-def test_one_that_stands_still_before_an_answer_is_behind(behind: Behind) -> None:
+def test_one_that_stands_still_before_an_answer_is_behind(behind: StalledWatches) -> None:
     assert behind.standing(at(10), 0.0) == []
     assert behind.standing(at(10), STILL_S - 1) == []
     assert behind.standing(at(10), STILL_S) == ["pods"]
 
 
-def test_one_that_comes_to_it_is_not(behind: Behind) -> None:
+def test_one_that_comes_to_it_is_not(behind: StalledWatches) -> None:
     behind.standing(at(10), 0.0)
     assert behind.standing(at(20), STILL_S - 1) == []
     assert behind.standing(at(20), STILL_S) == []
@@ -39,13 +39,13 @@ def test_one_that_comes_to_it_is_not(behind: Behind) -> None:
     assert behind.standing(at(20), STILL_S) == [], "the time begins anew"
 
 
-def test_one_that_moves_is_only_slow(behind: Behind) -> None:
+def test_one_that_moves_is_only_slow(behind: StalledWatches) -> None:
     for turn in range(10):
         behind.answered("pods", str(100 + turn))
         assert behind.standing(at(10 + turn), turn * STILL_S) == []
 
 
-def test_one_that_nothing_helps_is_tried_ever_more_seldom(behind: Behind) -> None:
+def test_one_that_nothing_helps_is_tried_ever_more_seldom(behind: StalledWatches) -> None:
     behind.standing(at(10), 0.0)
     found = [clock for clock in range(7200) if behind.standing(at(10), float(clock))]
     assert [later - earlier for earlier, later in pairwise(found)][:5] == [
@@ -55,7 +55,7 @@ def test_one_that_nothing_helps_is_tried_ever_more_seldom(behind: Behind) -> Non
 
 
 @pytest.mark.parametrize("version", ["", "later", "²"])
-def test_a_version_that_is_no_number_says_nothing(behind: Behind, version: str) -> None:
+def test_a_version_that_is_no_number_says_nothing(behind: StalledWatches, version: str) -> None:
     behind.answered("pods", version)
     for clock in (0.0, STILL_S):
         assert behind.standing({"pods": version}, clock) == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from unit.admission.build import Json, deleted, group, let_go, pod
-from unit.admission.test_conduct import (
+from unit.admission.stage import (
     BROKEN,
     CONFLICT,
     GROUPS,
@@ -68,13 +68,13 @@ def carry_without_an_answer(stage: Stage) -> Json:
 
 def test_a_plan_is_taken_back_only_after_the_unanswered_write_can_not_land_any_more(stage: Stage) -> None:
     late = carry_without_an_answer(stage)
-    stage.conductor.clock += 60  # its back-off is over; the plan is wanted back before it is sent again
+    stage.time_passes(60)  # its back-off is over; the plan is wanted back before it is sent again
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     assert not writes(stage, GROUPS)
     stage.outcome()  # the pod has been written to once more
     present = stage.server.objects[f"{PODS}/g-w-0"]["metadata"]
     assert late["metadata"]["resourceVersion"] != present["resourceVersion"]
-    assert KEY in stage.mirror.tries
+    assert stage.is_tried()
     # The gate is still there, and the plan may be followed or taken back; it is decided anew.
     assert stage.mirror.pods[UID].pod.phase is PodPhase.GATED
 
@@ -83,7 +83,7 @@ def test_the_write_that_landed_all_the_same_is_seen_before_the_plan_goes(stage: 
     carry_without_an_answer(stage)
     raw = stage.server.objects[f"{PODS}/g-w-0"]
     stage.server.put(f"{PODS}/g-w-0", let_go(raw, PLAN_ID))  # the watch is slow
-    stage.conductor.clock += 60
+    stage.time_passes(60)
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     stage.outcome()
     assert stage.mirror.pods[UID].pod.plan_id == PLAN_ID, "its cards count before anybody else may have them"
@@ -95,7 +95,7 @@ def test_a_second_try_that_is_answered_settles_the_first(stage: Stage) -> None:
     stage.later(60)
     stage.outcome()
     assert stage.mirror.pods[UID].pod.plan_id == PLAN_ID
-    assert stage.conductor.counters["ungated"] == 1
+    assert stage.work.counters["ungated"] == 1
     sent = len(writes(stage, PODS))
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     stage.outcome()
@@ -108,7 +108,7 @@ def test_what_an_earlier_leader_sent_is_in_doubt_too(stage: Stage) -> None:
     stage.conductor.take_over(steps.Authority(epoch=6, adopted={PLAN_ID}))
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     assert not writes(stage, GROUPS)
-    stage.conductor.done(stage.inbox.get(timeout=30))
+    stage.answered()
     assert [path.partition("?")[0] for path, _ in writes(stage, PODS)] == [f"{PODS}/g-w-0/status"]
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     stage.outcome()
@@ -120,7 +120,7 @@ def test_a_pod_that_went_meanwhile_is_in_doubt_no_longer(stage: Stage) -> None:
     stage.mirror.apply("pods", deleted({"metadata": {"uid": "pod-0", "resourceVersion": "9999"}}))
     stage.conductor.pod_gone(UID)
     sent = len(writes(stage, PODS))
-    stage.conductor.clock += 60
+    stage.time_passes(60)
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     stage.outcome()
     assert stage.plan_text() is None
@@ -129,7 +129,7 @@ def test_a_pod_that_went_meanwhile_is_in_doubt_no_longer(stage: Stage) -> None:
 
 def test_no_other_gate_falls_for_a_plan_that_shall_go(stage: Stage) -> None:
     carry_without_an_answer(stage)
-    stage.conductor.clock += 60
+    stage.time_passes(60)
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     stage.outcome()  # settled now; the decision comes next
     assert [path for path, body in writes(stage, PODS)[1:] if "spec" in body] == []
@@ -154,15 +154,15 @@ def test_victims_whose_gates_may_still_fall_are_asked_first(stage: Stage) -> Non
     }
     text = plan(stage.mirror, **waiting)
     stage.put("podgroups", group("h", members=1, annotations={names.PLAN: text}))
-    stage.conductor.clock += 60
+    stage.time_passes(60)
     stage.conductor.carry_out(Plan(1, (), (), (), {}), 1000.0)
-    assert not stage.conductor.evictions.begun
-    stage.conductor.done(stage.inbox.get(timeout=30))  # no gate of theirs falls any more
-    assert KEY in stage.mirror.tries, "so that it is decided, and gone on with, at once"
+    assert not stage.work.evictions.begun
+    stage.answered()  # no gate of theirs falls any more
+    assert stage.is_tried(), "so that it is decided, and gone on with, at once"
     stage.conductor.carry_out(Plan(1, (), (), (), {}), 1000.0)
-    assert set(stage.conductor.evictions.begun) == {"pod-1"}
+    assert set(stage.work.evictions.begun) == {"pod-1"}
     stage.drive()  # the gated member is not sent on its way while its plan is being taken away
-    assert not stage.conductor._carrying.under_way
+    assert not stage.gates_under_way()
     stage.outcome()
     assert stage.asked_to_go() == ["g-w-1"]
     assert stage.plan_text() is None
@@ -173,15 +173,15 @@ def test_a_plan_that_could_not_be_taken_back_is_tried_again_in_its_time(stage: S
     one_gated(stage)
     stage.server.script.append(BROKEN)
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
-    stage.conductor.done(stage.inbox.get(timeout=30))
+    stage.answered()
     for _ in range(3):
         stage.conductor.carry_out(WITHDRAWN, 1000.0)
-        assert not stage.conductor.is_busy(KEY)
+        assert not stage.work.is_busy(KEY)
         stage.drive()
-        assert not stage.conductor._carrying.under_way, "no gate falls for it meanwhile"
+        assert not stage.gates_under_way(), "no gate falls for it meanwhile"
     stage.later(60)
-    assert not stage.conductor._carrying.under_way
-    assert KEY in stage.mirror.tries, "it is decided anew"
+    assert not stage.gates_under_way()
+    assert stage.is_tried(), "it is decided anew"
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     stage.outcome()
     assert stage.plan_text() is None
@@ -190,13 +190,13 @@ def test_a_plan_that_could_not_be_taken_back_is_tried_again_in_its_time(stage: S
 def test_a_plan_that_shall_go_while_its_podgroup_is_written_to_goes_after_that(stage: Stage) -> None:
     one_gated(stage)
     stage.server.answers.clear()
-    stage.conductor.enqueue(KEY, stage.mirror.groups[KEY])
+    stage.conductor.plans.enqueue(KEY, stage.mirror.groups[KEY])
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
-    stage.mirror.tries.clear()
+    stage.agenda.take_question()
     stage.server.answers.set()
     stage.outcome()
-    assert not stage.conductor._carrying.under_way, "no gate falls for it"
-    assert KEY in stage.mirror.tries
+    assert not stage.gates_under_way(), "no gate falls for it"
+    assert stage.is_tried()
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     stage.outcome()
     assert stage.plan_text() is None
@@ -230,9 +230,9 @@ def test_which_answers_leave_doubt(error: KubeError | None, *, in_doubt: bool) -
 def test_a_fence_that_is_refused_for_being_late_reads_what_is_there(stage: Stage) -> None:
     carry_without_an_answer(stage)
     stage.server.script.append(CONFLICT)
-    stage.conductor.clock += 60
+    stage.time_passes(60)
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
-    stage.conductor.done(stage.inbox.get(timeout=30))
+    stage.answered()
     assert stage.server.requests[-1][0] == "GET"
     stage.conductor.carry_out(WITHDRAWN, 1000.0)
     stage.outcome()

@@ -108,10 +108,10 @@ def test_a_plan_is_carried_out_to_its_end_as_what_it_was_made_for() -> None:
 def test_a_plan_is_looked_at_again_when_its_gang_becomes_of_another_class() -> None:
     mirror = world(member(0, "high"))
     planned(mirror, 0)
-    mirror.inventory.unreviewed.clear()
+    mirror.agenda.reviewed()
     mirror.apply("pods", added(member(1, "low")))
     assert gang(mirror).share_class is LOW
-    assert mirror.inventory.unreviewed == {"n1"}
+    assert mirror.agenda.unreviewed == {"n1"}
 
 
 @pytest.mark.parametrize("seed", range(60))

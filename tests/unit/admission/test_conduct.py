@@ -1,127 +1,36 @@
 """What becomes of operations that fail, come late, or are under way when the world changes."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue
-from unit.kube.tiny_api import TinyApi, status, tiny_api
-from vc_egpu.admission.carry_out import Conductor
-from vc_egpu.admission.execution import steps
+from unit.admission.build import TABLE, added, deleted, group, let_go, pod, queue
+from unit.admission.stage import BROKEN, CONFLICT, GROUPS, KEY, PLAN_ID, REPLICA_SET, Stage, plan, stage_on
+from unit.kube.tiny_api import tiny_api
 from vc_egpu.admission.execution.evictions import EvictionOrder
-from vc_egpu.admission.execution.executor import Executor
 from vc_egpu.admission.main import Epoch
 from vc_egpu.admission.recovery.orphans import Orphans
 from vc_egpu.admission.recovery.rollback import RollBack
 from vc_egpu.admission.serving.http import Access
-from vc_egpu.admission.state.mirror import Mirror
+from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.owners import LEVER_TIMEOUT_S
-from vc_egpu.admission.telling.reports import Reports
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Share
 from vc_egpu.core.model.plan import Plan, Withdrawal
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.events import EventRecorder
 from vc_egpu.kube.watch import Change, ChangeKind
-from vc_egpu.volcano.codec import plans, pod_codec
-from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
+from vc_egpu.volcano.codec import pod_codec
+from vc_egpu.volcano.codec.plans import PlannedMember
 from vc_egpu.volcano.words import names
-
-KEY, PLAN_ID = "default/g", "5-1"
-PODS = "/api/v1/namespaces/default/pods"
-GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
-REPLICA_SET = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]
-BROKEN: Any = (500, status(500, "InternalError"), {})
-CONFLICT: Any = (409, status(409, "Conflict"), {})
-
-
-class Stage:
-    """A conductor on a real connection; the test is the loop."""
-
-    def __init__(self, server: TinyApi, api: ApiConnection, elsewhere: ApiConnection) -> None:
-        self.server = server
-        self.inbox: SimpleQueue[Any] = SimpleQueue()
-        self.mirror = Mirror(TABLE)
-        self.executor = Executor(api, self.inbox.put)
-        self.events = EventRecorder(elsewhere, "test", "test")
-        reports = Reports(self.executor, self.events)
-        authority = steps.Authority(epoch=5)
-        self.conductor = Conductor(self.mirror, self.executor, api, reports, authority)
-        self.mirror.apply("nodes", added(node()))
-        self.mirror.apply("queues", added(queue()))
-        self.mirror.inventory.unreviewed.clear()
-
-    def put(self, plural: str, document: Json) -> None:
-        """An object on the server and in the mirror."""
-        path = f"{GROUPS if plural == 'podgroups' else PODS}/{document['metadata']['name']}"
-        self.mirror.apply(plural, added(self.server.put(path, document)))
-
-    def outcome(self) -> None:
-        """Take in one outcome, then go on as the loop does."""
-        self.conductor.done(self.inbox.get(timeout=30))
-        self.drive()
-
-    def later(self, seconds: float) -> None:
-        """Time passes."""
-        self.conductor.clock += seconds
-        self.conductor.wake_due()
-        self.drive()
-
-    def drive(self) -> None:
-        dirty, self.mirror.dirty = self.mirror.dirty, set()
-        for key in sorted(dirty):
-            self.conductor.drive(key)
-
-    def plan_text(self) -> str | None:
-        annotations = self.server.objects[f"{GROUPS}/g"]["metadata"].get("annotations") or {}
-        found = annotations.get(names.PLAN)
-        return None if found is None else str(found)
-
-    def asked_to_go(self) -> list[str]:
-        """Names of the pods for which an eviction was asked for and not only tried."""
-        return [
-            path.split("/")[-2]
-            for method, path, body in self.server.requests
-            if method == "POST" and path.endswith("/eviction") and "dryRun" not in body["deleteOptions"]
-        ]
-
-
-@contextmanager
-def stage_on(folder: Path) -> Iterator[Stage]:
-    with tiny_api() as server, tiny_api() as for_events:
-        api = ApiConnection.connect(server.kubeconfig(folder), pool_size=4, timeout_s=30)
-        elsewhere = ApiConnection.connect(for_events.kubeconfig(folder))
-        found = Stage(server, api, elsewhere)
-        yield found
-        found.executor.stop()
-        found.events.stop()
-        elsewhere.close()
-        api.close()
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     with stage_on(tmp_path) as found:
         yield found
-
-
-def plan(mirror: Mirror, **changes: Any) -> str:
-    share = Share(CardId("GPU-n1-0"), 30000, 30)
-    placement = MemberPlacement(NodeName("n1"), (("main", share),))
-    members = {f"w/{i}": PlannedMember(placement, PodUid(f"pod-{i}")) for i in range(2)}
-    values: dict[str, Any] = {
-        "plan_id": PLAN_ID,
-        "group_uid": "group-g",
-        "state": "ready",
-        "members": members,
-        **changes,
-    }
-    return plans.encode(PlanRecord(**values), mirror.nodes)
 
 
 def let_go_gang(stage: Stage) -> RollBack:
@@ -184,14 +93,14 @@ def test_a_plain_eviction_that_failed_is_tried_again(stage: Stage) -> None:
     """After Volcano's lever without effect: the pod must not count as asked for ever."""
     back = let_go_gang(stage)
     uid = back.pods[0].pod.uid
-    stage.conductor.evictions.begun[uid] = 0.0
-    stage.conductor.evictions.pressed.add(uid)
+    stage.work.evictions.begun[uid] = 0.0
+    stage.work.evictions.pressed.add(uid)
     stage.server.script.append(BROKEN)
-    stage.conductor.press(uid)
+    stage.conductor.victims.press(uid)
     stage.outcome()
-    assert uid not in stage.conductor.evictions.begun
-    assert uid not in stage.conductor.evictions.pressed
-    assert KEY in stage.mirror.tries
+    assert uid not in stage.work.evictions.begun
+    assert uid not in stage.work.evictions.pressed
+    assert stage.is_tried()
 
 
 def test_nobody_is_pressed_before_it_was_asked(stage: Stage) -> None:
@@ -200,18 +109,18 @@ def test_nobody_is_pressed_before_it_was_asked(stage: Stage) -> None:
         stage.put("pods", let_go(pod(f"g-w-{i}", index=i, uid=f"pod-{i}"), PLAN_ID))
     stage.put("podgroups", group())
     pods = tuple(stage.mirror.members[KEY].values())
-    evictions, is_leaving = stage.conductor.evictions, stage.conductor.rolling.is_leaving
+    evictions, is_leaving = stage.work.evictions, stage.conductor.rolling.is_leaving
     stage.server.answers.clear()
     order = EvictionOrder(KEY, "", pods, Cause.ROLLBACK)
-    evictions.start(stage.executor, stage.conductor.api, order, stage.conductor.clock)
+    evictions.start(stage.executor, stage.work.api, order, stage.work.clock)
     stage.later(LEVER_TIMEOUT_S + 20)
-    assert evictions.overdue(stage.conductor.clock, is_leaving) == []
+    assert evictions.overdue(stage.work.clock, is_leaving) == []
     stage.server.answers.set()
     stage.outcome()
     stage.later(LEVER_TIMEOUT_S - 1)
-    assert evictions.overdue(stage.conductor.clock, is_leaving) == [], "its controller was asked just now"
+    assert evictions.overdue(stage.work.clock, is_leaving) == [], "its controller was asked just now"
     stage.later(1.0)
-    assert evictions.overdue(stage.conductor.clock, is_leaving) == ["pod-0", "pod-1"]
+    assert evictions.overdue(stage.work.clock, is_leaving) == ["pod-0", "pod-1"]
 
 
 def gated_gang_on_its_way(stage: Stage) -> None:
@@ -238,11 +147,11 @@ def test_a_withdrawal_waits_for_the_members_that_are_on_their_way(stage: Stage) 
     gated_gang_on_its_way(stage)
     withdrawal = Plan(1, (), (Withdrawal(KEY, PLAN_ID, "node n1 takes nothing now"),), (), {})
     stage.conductor.carry_out(withdrawal, 1000.0)
-    stage.mirror.tries.clear()
-    assert not stage.conductor.is_busy(KEY)
+    stage.agenda.take_question()
+    assert not stage.work.is_busy(KEY)
     stage.outcome()
     stage.outcome()
-    assert KEY in stage.mirror.tries, "looked at again once all have been heard of"
+    assert stage.is_tried(), "looked at again once all have been heard of"
 
 
 def test_an_answer_that_comes_after_the_deletion_brings_no_pod_back(stage: Stage) -> None:
@@ -256,13 +165,13 @@ def test_an_answer_that_comes_after_the_deletion_brings_no_pod_back(stage: Stage
 
 
 def test_a_queue_whose_status_is_counted_anew_brings_no_decision(stage: Stage) -> None:
-    stage.mirror.freed = False
+    stage.agenda.take_question()
     counted = queue()
     counted["status"] = {"state": "Open", "allocated": {"volcano.sh/vgpu-h20": "3"}}
     stage.mirror.apply("queues", added(counted))
-    assert not stage.mirror.freed
+    assert stage.agenda.all_for is None
     stage.mirror.apply("queues", added(queue(cap=7)))
-    assert stage.mirror.freed
+    assert stage.agenda.all_for is Why.QUEUE
 
 
 def test_ever_new_tokens_are_not_all_reviewed(tmp_path: Path) -> None:
@@ -358,8 +267,7 @@ def test_what_failed_for_a_gang_that_is_gone_is_forgotten(stage: Stage, failure:
     stage.mirror.apply("podgroups", deleted(raw))
     stage.outcome()
     stage.later(60)
-    assert not stage.conductor._retries._backoffs
-    assert not stage.conductor._retries._at
+    assert not stage.work.retries
 
 
 def test_an_old_leadership_never_gets_what_is_left_of_a_later_one() -> None:
@@ -382,4 +290,4 @@ def test_only_a_plan_that_may_still_come_is_kept_in_mind(stage: Stage, failure: 
     stage.server.script.append(failure)
     stage.conductor.carry_out(decide(stage.mirror.snapshot(), Policy(), 1000.0), 1000.0)
     stage.outcome()
-    assert stage.conductor.dropped == void
+    assert stage.conductor.plans.dropped == void

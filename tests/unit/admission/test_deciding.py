@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from unit.admission.build import TABLE, added, group, node, pod, queue
-from vc_egpu.admission.deciding import decide_safely
+from vc_egpu.admission.decision import decide_safely
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.causes import Cause

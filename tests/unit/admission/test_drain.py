@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from unit.admission.build import let_go, pod
-from unit.admission.test_conduct import PLAN_ID, PODS
+from unit.admission.stage import PLAN_ID, PODS
 from unit.kube.tiny_api import tiny_api
 from vc_egpu.admission.drain import drain
 from vc_egpu.kube.connection import ApiConnection

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue, version
-from unit.admission.test_conduct import REPLICA_SET
+from unit.admission.stage import REPLICA_SET
 from unit.kube.tiny_api import tiny_api
-from vc_egpu.admission import loop as loop_module
 from vc_egpu.admission.execution.writes import timestamp
+from vc_egpu.admission.intake.sources import Sources
 from vc_egpu.admission.leader import SoleLeader
 from vc_egpu.admission.loop import Loop
+from vc_egpu.admission.parts import Others, Parts
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.decide import decide
@@ -130,24 +131,28 @@ def test_replacements_are_told_from_replicas_that_were_there_before(ahead_s: flo
     assert len(admitted) == 1, "the replacement has the third share, and nothing more is kept"
 
 
-def test_the_loop_tells_its_first_lists_from_what_it_sees(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Listed(Sources):
+    """Watches whose first lists are complete."""
+
+    def missing(self) -> list[str]:
+        return []
+
+
+def test_the_loop_tells_its_first_lists_from_what_it_sees(tmp_path: Path) -> None:
     long_ago = time.time() - 3600
-    monkeypatch.setattr(loop_module, "wait_for", lambda *_: None)
     with tiny_api() as server:
         api = ApiConnection.connect(server.kubeconfig(tmp_path), timeout_s=30)
-        settings = Settings(models=tmp_path, identity="test")
-        loop = Loop(api, TABLE, settings, SoleLeader(epoch=5), threading.Event())
+        settings, leadership = Settings(models=tmp_path, identity="test"), SoleLeader(epoch=5)
+        parts = Parts.of(api, TABLE, settings, leadership, others=Others(sources=Listed))
+        loop = Loop(parts, settings, leadership, threading.Event())
         for plural, document in cluster([placed(0, long_ago), failed(placed(1, long_ago), long_ago)]):
-            loop._inbox.put((plural, added(document)))
-        loop._load()
-        assert not keeps(loop._mirror, time.time())
+            parts.inbox.put((plural, added(document)))
+        loop.take_over()
+        assert not keeps(parts.mirror, time.time())
         for document in (placed(2, long_ago), failed(placed(2, long_ago), long_ago)):
-            loop._inbox.put(("pods", added(document)))
-        loop._take_in(0.0)
-        assert keeps(loop._mirror, time.time())
-        loop._executor.stop()
-        loop._events.stop()
-        loop._collector.end()
+            parts.inbox.put(("pods", added(document)))
+        parts.mirror.around.switches = {"stopAdmitting": "true"}  # the turn takes them in, and plans nothing
+        loop.turn(wait_s=0.0)
+        assert keeps(parts.mirror, time.time())
+        parts.stop()
         api.close()

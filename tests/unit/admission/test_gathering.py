@@ -22,7 +22,7 @@ def gathering(members: int, there: int, **changes: Any) -> Mirror:
     mirror.apply("podgroups", added(group(members=members, **changes)))
     for i in range(there):
         mirror.apply("pods", added(pod(f"g-w-{i}", index=i)))
-    mirror.tries.clear()
+    mirror.agenda.take_question()
     return mirror
 
 
@@ -30,9 +30,9 @@ def gathering(members: int, there: int, **changes: Any) -> Mirror:
 def test_a_gang_is_decided_about_at_its_first_pod_and_once_it_is_complete(there: int, decides: bool) -> None:
     mirror = gathering(4, there)
     mirror.apply("pods", added(pod(f"g-w-{there}", index=there)))
-    assert (KEY in mirror.tries) is decides
+    assert (KEY in mirror.agenda.tries) is decides
     assert len(mirror.snapshot().pods) == there + 1
-    assert KEY in mirror.dirty
+    assert KEY in mirror.agenda.looks
 
 
 def test_a_replacement_in_a_gang_that_lacks_members_is_decided_about_at_once() -> None:
@@ -40,9 +40,9 @@ def test_a_replacement_in_a_gang_that_lacks_members_is_decided_about_at_once() -
     for i in range(2):
         runs = let_go(pod(f"g-w-{i}", index=i), "4-1", bound=True, phase="Running")
         mirror.apply("pods", added(runs))
-    mirror.tries.clear()
+    mirror.agenda.take_question()
     mirror.apply("pods", added(pod("g-w-2", index=2)))
-    assert mirror.tries == {KEY}
+    assert mirror.agenda.tries.keys() == {KEY}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_replacement_in_a_gang_that_lacks_members_is_decided_about_at_once() -
 def test_a_pod_unlike_the_others_is_no_mere_number(document: Json) -> None:
     mirror = gathering(5, 2)
     mirror.apply("pods", added(document))
-    assert mirror.tries == {KEY}
+    assert mirror.agenda.tries.keys() == {KEY}
     in_it = {member.share_class for member in mirror.members[KEY].values()}
     known = mirror.state.gang(KEY)
     assert known is not None
@@ -67,10 +67,10 @@ def test_a_pod_unlike_the_others_is_no_mere_number(document: Json) -> None:
 def test_one_that_goes_or_changes_is_no_mere_number() -> None:
     mirror = gathering(5, 3)
     mirror.apply("pods", deleted(pod("g-w-2", index=2)))
-    assert mirror.tries == {KEY}
-    mirror.tries.clear()
+    assert mirror.agenda.tries.keys() == {KEY}
+    mirror.agenda.take_question()
     mirror.apply("pods", added(let_go(pod("g-w-1", index=1), "4-1")))
-    assert mirror.members[KEY].keys() and mirror.tries == set(), "it goes where it was planned"
+    assert mirror.members[KEY].keys() and not mirror.agenda.tries, "it goes where it was planned"
     assert {m.pod.phase for m in mirror.members[KEY].values()} == {PodPhase.GATED, PodPhase.PLACED}
 
 

@@ -1,168 +1,112 @@
 """In which order the loop does things with what came together."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue
-from unit.admission.test_conduct import GROUPS, PLAN_ID, PODS, plan
-from unit.kube.tiny_api import TinyApi, tiny_api
-from vc_egpu.admission import loop as loop_module
-from vc_egpu.admission.execution import steps
-from vc_egpu.admission.execution.executor import Done
+from unit.admission.build import added, deleted, group, let_go, pod, queue
+from unit.admission.stage import GROUPS, PLAN_ID, PODS, LoopStage, loop_on
+from vc_egpu.admission.carry_out.victims import SHIELD_S
+from vc_egpu.admission.execution.outcomes import GateWrite, GroupLookup
 from vc_egpu.admission.garbage_collector import QUIET_S, Collector
-from vc_egpu.admission.leader import SoleLeader
-from vc_egpu.admission.loop import Loop
-from vc_egpu.admission.making_room import SHIELD_S
-from vc_egpu.admission.missing_groups import ASK_AFTER_S
-from vc_egpu.admission.settings import Settings
+from vc_egpu.admission.intake.inbox import MOST_REST_S, Inbox
+from vc_egpu.admission.intake.watch_gaps import ASK_AFTER_S
+from vc_egpu.admission.loop import REVIEW_S
+from vc_egpu.admission.parts import Item, Others
+from vc_egpu.admission.state.agenda import Why
 from vc_egpu.core.model.cluster import PodUid
 from vc_egpu.core.model.reasons import Reason
-from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.words import names
 
 
-class Stage:
-    """A loop that is turned by hand."""
-
-    def __init__(self, server: TinyApi, loop: Loop) -> None:
-        self.server, self.loop = server, loop
-        self.mirror = loop._mirror
-        for plural, document in (("nodes", node()), ("queues", queue())):
-            self.mirror.apply(plural, added(document))
-        for i in range(2):
-            self.arrives("pods", pod(f"g-w-{i}", index=i, uid=f"pod-{i}"))
-        loop._conductor.take_over(steps.Authority(epoch=5, adopted={PLAN_ID}))
-        loop._turn()
-
-    def turn(self) -> None:
-        """One turn, in which a decision is due: after a slow one the next waits for a moment."""
-        self.loop._next_decide = 0.0
-        self.loop._turn()
-
-    def arrives(self, plural: str, document: Json) -> None:
-        """From a watch."""
-        if plural != "nodes":
-            folder = GROUPS if plural == "podgroups" else PODS
-            document = self.server.put(f"{folder}/{document['metadata']['name']}", document)
-        self.loop._inbox.put((plural, added(document)))
-
-    def after(self, kind: str, count: int) -> list[str]:
-        """Names of the pods whose gate was lifted, once so many operations of this kind have ended."""
-        while count:
-            item = self.loop._inbox.get(timeout=30)
-            count -= isinstance(item, Done) and item.kind == kind
-        return sorted(
-            path.rsplit("/", 1)[-1].partition("?")[0]
-            for method, path, body in self.server.requests
-            if method == "PATCH" and "/pods/" in path and "schedulingGates" in body.get("spec", {})
-        )
-
-    def planned(self) -> Json:
-        return group(annotations={names.PLAN: plan(self.mirror)})
-
-
-@contextmanager
-def stage_on(folder: Path) -> Iterator[Stage]:
-    with tiny_api() as server:
-        api = ApiConnection.connect(server.kubeconfig(folder), timeout_s=30)
-        settings = Settings(models=folder, identity="test")
-        loop = Loop(api, TABLE, settings, SoleLeader(epoch=5), threading.Event())
-        yield Stage(server, loop)
-        loop._executor.stop()
-        loop._events.stop()
-        loop._collector.end()
-        api.close()
-
-
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    with stage_on(tmp_path) as found:
+def stage(tmp_path: Path) -> Iterator[LoopStage]:
+    with loop_on(tmp_path) as found:
         yield found
 
 
-def test_the_collector_tidies_up_where_nothing_happens(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_collector_tidies_up_where_nothing_happens(
+    stage: LoopStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not between two events of a storm, where turns wait for a moment at most."""
     tidied: list[float] = []
     monkeypatch.setattr(Collector, "quiet", lambda _, now: tidied.append(now))
-    stage.loop._take_in(0.0)
-    stage.loop._take_in(QUIET_S / 10)
+    stage.turn(wait_s=0.0)
+    stage.turn(wait_s=QUIET_S / 10)
     assert not tidied
-    stage.loop._take_in(QUIET_S)
+    stage.turn(wait_s=QUIET_S)
     assert len(tidied) == 1
 
 
 class Resting:
     """Stands for the event that ends a leadership: how long it is waited for, and what happens meanwhile."""
 
-    def __init__(self, happens: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.waits_s: list[float] = []
-        self.happens = happens
+        self.happens: Callable[[], None] = lambda: None
 
     def is_set(self) -> bool:
         return False
 
-    def wait(self, timeout_s: float) -> None:
-        self.waits_s.append(timeout_s)
+    def wait(self, timeout: float) -> bool:
+        self.waits_s.append(timeout)
         self.happens()
+        return False
 
 
 @pytest.mark.parametrize("storms", [True, False])
-def test_turns_of_a_storm_wait_for_more_to_happen_and_take_it_in(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, storms: bool
-) -> None:
-    rest = Resting(lambda: stage.arrives("pods", pod("late-w-0", gang="late", uid="pod-9")))
-    monkeypatch.setattr(stage.loop, "_stopping", rest)
-    stage.loop._next_turn = time.monotonic() + (3600.0 if storms else -1.0)
-    stage.arrives("pods", pod("first-w-0", gang="first", uid="pod-8"))
-    stage.turn()
-    assert "pod-8" in stage.mirror.pods
-    assert ("pod-9" in stage.mirror.pods) is storms is bool(rest.waits_s)
-
-
-def test_after_a_turn_that_took_long_the_next_follows_soon(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stage.loop, "_take_in", lambda _: time.monotonic() - 100.0)
-    stage.turn()
-    assert stage.loop._next_turn <= time.monotonic() + loop_module.MOST_REST_S
-
-
-def test_what_is_too_much_for_one_turn_is_all_taken_in(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand pods that are deleted at once, say: none of them may stay behind."""
-    monkeypatch.setattr(loop_module, "MAX_BATCH", 2)
-    for i in range(5):
-        stage.arrives("pods", pod(f"many-w-{i}", gang="many", index=i, uid=f"many-{i}"))
-    for count in (2, 4, 5):
+def test_turns_of_a_storm_wait_for_more_to_happen_and_take_it_in(tmp_path: Path, storms: bool) -> None:
+    rest, inbox = Resting(), Inbox[Item](most_rest_s=3600.0 if storms else -1.0)
+    with loop_on(tmp_path, Others(inbox=inbox), rest) as stage:
+        rest.waits_s.clear()
+        rest.happens = lambda: stage.arrives("pods", pod("late-w-0", gang="late", uid="pod-9"))
+        now = time.monotonic()
+        inbox.turned(now - 3600.0, now)
+        stage.arrives("pods", pod("first-w-0", gang="first", uid="pod-8"))
         stage.turn()
-        assert sorted(stage.mirror.members["default/many"]) == [f"many-{i}" for i in range(count)]
+        assert "pod-8" in stage.mirror.pods
+        assert ("pod-9" in stage.mirror.pods) is storms is bool(rest.waits_s)
+
+
+def test_after_a_turn_that_took_long_the_next_follows_soon() -> None:
+    inbox, now = Inbox[Item](), time.monotonic()
+    inbox.turned(now - 100.0, now)
+    assert inbox.rest_s() <= MOST_REST_S
+
+
+def test_what_is_too_much_for_one_turn_is_all_taken_in(tmp_path: Path) -> None:
+    """Ten thousand pods that are deleted at once, say: none of them may stay behind."""
+    with loop_on(tmp_path, Others(inbox=Inbox(max_batch=2))) as stage:
+        for i in range(5):
+            stage.arrives("pods", pod(f"many-w-{i}", gang="many", index=i, uid=f"many-{i}"))
+        for count in (2, 4, 5):
+            stage.turn()
+            assert sorted(stage.mirror.members["default/many"]) == [f"many-{i}" for i in range(count)]
 
 
 def test_pods_that_were_made_anew_while_their_gangs_plan_was_written_are_decided_after_that(
-    stage: Stage,
+    stage: LoopStage,
 ) -> None:
     """The decision about them comes while the plan for those before them is under way; no event follows."""
     stage.server.answers.clear()
     stage.arrives("podgroups", group())
     stage.turn()
-    assert stage.loop._conductor.is_busy("default/g")
+    assert stage.work.is_busy("default/g")
     for i in range(2):
-        stage.loop._inbox.put(("pods", deleted(stage.server.remove(f"{PODS}/g-w-{i}"))))
+        stage.goes("pods", f"g-w-{i}")
         stage.arrives("pods", pod(f"g-w-{i}", index=i, uid=f"again-{i}"))
     stage.turn()
     stage.server.answers.set()
     for _ in range(2):
-        stage.loop._inbox.put(stage.loop._inbox.get(timeout=30))  # a plan is written
+        stage.await_outcome()  # a plan is written
         stage.turn()
-    assert stage.after("carry", 2) == ["g-w-0", "g-w-1"]
+    assert stage.after(GateWrite, 2) == ["g-w-0", "g-w-1"]
 
 
-def running(stage: Stage, count: int, **condition: str) -> None:
+def running(stage: LoopStage, count: int, **condition: str) -> None:
     """So many members run, and this is the last word on their gang."""
     for i in range(count):
         placed = let_go(pod(f"g-w-{i}", index=i, uid=f"pod-{i}"), PLAN_ID, bound=True, phase="Running")
@@ -171,32 +115,32 @@ def running(stage: Stage, count: int, **condition: str) -> None:
     stage.arrives("podgroups", group(members=1, conditions=told))
 
 
-def told(stage: Stage) -> tuple[Reason, str] | None:
+def told(stage: LoopStage) -> tuple[Reason, str] | None:
     """What is said, or about to be said, about the gang after one more turn."""
     stage.turn()
-    verdict = stage.loop._conductor.reports._verdicts.get("default/g")
+    verdict = stage.told()
     return None if verdict is None else (verdict.reason, verdict.message)
 
 
-def test_a_gang_that_asks_for_less_now_is_told_that_it_waits_no_longer(stage: Stage) -> None:
+def test_a_gang_that_asks_for_less_now_is_told_that_it_waits_no_longer(stage: LoopStage) -> None:
     """As a Deployment that is scaled down: the replica that waited is gone, nobody decides about it again."""
     running(stage, 1, status="False", reason="WaitingForQuota", message="1 of 2 members have a place")
     stage.mirror.around.switches = {"stopAdmitting": "true"}
     waits = told(stage)
     assert waits is not None and waits[0] is not Reason.ADMITTED
-    stage.loop._inbox.put(("pods", deleted(pod("g-w-1", index=1, uid="pod-1"))))
+    stage.deliver("pods", deleted(pod("g-w-1", index=1, uid="pod-1")))
     assert told(stage) == (Reason.ADMITTED, "1 member placed")
 
 
 def test_a_podgroup_that_is_made_anew_under_running_pods_is_told_that_they_have_their_cards(
-    stage: Stage,
+    stage: LoopStage,
 ) -> None:
     running(stage, 2)
     assert told(stage) == (Reason.ADMITTED, "2 members placed")
 
 
-def test_a_gang_that_was_told_so_is_not_told_again(stage: Stage) -> None:
-    stage.loop._conductor.reports.forget("default/g")  # as by a leader that takes over
+def test_a_gang_that_was_told_so_is_not_told_again(stage: LoopStage) -> None:
+    stage.reports.forget("default/g")  # as by a leader that takes over
     running(stage, 2, status="True", reason="Admitted", message="2 members have their cards")
     assert told(stage) is None
 
@@ -205,13 +149,13 @@ WAITS = {"type": names.CONDITION_ADMITTED, "status": "False", "reason": "Waiting
 
 
 @pytest.mark.parametrize("knows", [True, False])
-def test_a_pod_whose_gate_fell_does_not_go_on_saying_that_it_waits(stage: Stage, knows: bool) -> None:
+def test_a_pod_whose_gate_fell_does_not_go_on_saying_that_it_waits(stage: LoopStage, knows: bool) -> None:
     """What was sent while it waited can be written after its gate fell, by the leader before as well."""
     running(stage, 2, status="True", reason="Admitted", message="2 members placed")
     stage.turn()
     conditions(stage, 0)
     if not knows:
-        stage.loop._conductor.reports.forget("default/g")  # as a leader that takes over
+        stage.reports.forget("default/g")  # as a leader that takes over
     late = let_go(
         pod("g-w-1", index=1, uid="pod-1"), PLAN_ID, bound=True, phase="Running", conditions=[WAITS]
     )
@@ -221,84 +165,81 @@ def test_a_pod_whose_gate_fell_does_not_go_on_saying_that_it_waits(stage: Stage,
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-def test_who_is_suspended_is_looked_at_again_though_nothing_happens(stage: Stage, is_away: bool) -> None:
+def test_who_is_suspended_is_looked_at_again_though_nothing_happens(stage: LoopStage, is_away: bool) -> None:
     running(stage, 2, status="True", reason="Admitted", message="2 members placed")
-    stage.turn()
-    stage.loop._verdicts.clear()
+    for _ in range(2):  # what was left to be decided is
+        stage.turn()
+    said = stage.said()
+    assert said is not None and said.reason is Reason.ADMITTED
     member = stage.mirror.pods[PodUid("pod-0")].pod
     stage.mirror.state.put_pod(replace(member, suspend_ordered=is_away))
-    stage.mirror.freed = False
-    stage.loop._conductor.clock = stage.loop._next_review
-    stage.loop._tick()
-    assert stage.mirror.freed is is_away
+    stage.later(REVIEW_S)
+    stage.turn(wait_s=0.0)
+    assert stage.agenda.all_for is (Why.REVIEW if is_away else None)
 
 
-def test_of_podgroups_whose_pods_ask_for_no_cards_nothing_is_decided(stage: Stage) -> None:
+def test_of_podgroups_whose_pods_ask_for_no_cards_nothing_is_decided(stage: LoopStage) -> None:
     """Their pods are not seen here as members: they must not be told that those are missing."""
     stage.arrives("podgroups", group("cpu", members=1, least={"cpu": "1"}))
     stage.arrives("podgroups", group("late", members=1))
     stage.turn()
-    said = stage.loop._conductor.reports._verdicts
-    assert "default/cpu" not in said
-    assert said["default/late"].reason is Reason.WAITING_FOR_MEMBERS
+    assert stage.told("default/cpu") is None
+    late = stage.told("default/late")
+    assert late is not None and late.reason is Reason.WAITING_FOR_MEMBERS
     stage.arrives("pods", pod("cpu-w-0", gang="cpu", uid="pod-9"))  # a member that asks, after all
     stage.turn()
     assert "default/cpu" in stage.mirror.snapshot().gangs
 
 
-def test_who_could_not_be_evicted_is_a_victim_again_whatever_the_wall_clock_does(stage: Stage) -> None:
-    stage.mirror.shield([PodUid("pod-0")], stage.loop._conductor.clock + SHIELD_S)
+def test_who_could_not_be_evicted_is_a_victim_again_whatever_the_wall_clock_does(stage: LoopStage) -> None:
+    stage.mirror.shield([PodUid("pod-0")], stage.work.clock + SHIELD_S)
     for passes_s, is_shielded in ((SHIELD_S - 1, True), (2, False)):
-        stage.loop._clock._value += passes_s
+        stage.later(passes_s)
         stage.turn()
         assert bool(stage.mirror.shielded) is is_shielded
 
 
-def test_a_podgroup_that_no_watch_told_of_is_asked_for_by_name(stage: Stage) -> None:
+def test_a_podgroup_that_no_watch_told_of_is_asked_for_by_name(stage: LoopStage) -> None:
     """Its pods would wait for it as long as the watch stands still, and be told that it is not there."""
     stage.server.put(f"{GROUPS}/lost", group("lost", members=1))
     stage.arrives("pods", pod("lost-w-0", gang="lost", uid="pod-7"))
     stage.arrives("pods", pod("bare-w-0", gang="not-made-yet", uid="pod-8"))
-    stage.loop._next_review = 0.0
+    stage.later(REVIEW_S)
     stage.turn()
     asked = [path for method, path, _ in stage.server.requests if method == "GET"]
     assert not any("podgroups/lost" in path for path in asked), "its controller may be about to make it"
-    stage.loop._clock._value += ASK_AFTER_S + 1
-    stage.loop._next_review = 0.0
+    stage.later(ASK_AFTER_S + 1)
     stage.turn()
-    answers: dict[str, Done] = {}
-    while not {"default/lost", "default/not-made-yet"} <= answers.keys():
-        item = stage.loop._inbox.get(timeout=30)
-        if isinstance(item, Done) and item.kind == "found":
-            answers[item.key] = item
-    for done in answers.values():
-        stage.loop._finished(done)
+    for done in stage.outcomes(GroupLookup, 2):
+        stage.inbox.put(done)
+    stage.turn()
     assert "default/lost" in stage.mirror.groups
     assert "default/not-made-yet" not in stage.mirror.groups
-    assert "default/lost" in stage.mirror.tries
+    said = stage.said("default/lost")
+    assert said is not None and said.reason is Reason.ADMITTED, "it is tried at once"
 
 
-def test_what_was_made_anew_in_one_moment_says_why_it_waits(stage: Stage) -> None:
+def test_what_was_made_anew_in_one_moment_says_why_it_waits(stage: LoopStage) -> None:
     """Gone and there again before the loop looked, and the verdict is the same."""
     stage.mirror.apply("queues", added(queue(cap=1)))
     stage.arrives("podgroups", group())
     stage.turn()
     assert conditions(stage, 3) == ["g", "g-w-0", "g-w-1"]
-    stage.loop._inbox.put(("podgroups", deleted(stage.server.remove(f"{GROUPS}/g"))))
+    stage.goes("podgroups", "g")
     stage.arrives("podgroups", group(uid="another"))
-    stage.loop._inbox.put(("pods", deleted(stage.server.remove(f"{PODS}/g-w-1"))))
+    stage.goes("pods", "g-w-1")
     stage.arrives("pods", pod("g-w-1", index=1, uid="pod-again"))
     stage.turn()
     assert conditions(stage, 2) == ["g", "g-w-1"]
 
 
-def conditions(stage: Stage, count: int) -> list[str]:
+def conditions(stage: LoopStage, count: int) -> list[str]:
     """Of whom so many conditions are written a moment later; what the API server answered is taken in."""
     stage.server.requests.clear()
-    stage.loop._conductor.reports.work(stage.mirror, stage.loop._conductor.clock + 1, time.time())
-    done = [stage.loop._inbox.get(timeout=10) for _ in range(count)]
+    stage.reports.work(stage.mirror, stage.work.clock + 1, time.time())
+    done = [stage.inbox.get(timeout_s=10) for _ in range(count)]
     for item in done:
-        stage.loop._inbox.put(item)
+        stage.inbox.put(item)
     stage.turn()
     about = [
         path.partition("?")[0].removesuffix("/status") for _, path, body in stage.server.requests if body
@@ -306,7 +247,7 @@ def conditions(stage: Stage, count: int) -> list[str]:
     return sorted(path.rsplit("/", 1)[-1] for path in about if "/events" not in path)
 
 
-def test_what_a_gateway_says_in_place_of_an_answer_ends_no_leadership(stage: Stage) -> None:
+def test_what_a_gateway_says_in_place_of_an_answer_ends_no_leadership(stage: LoopStage) -> None:
     """In good JSON, and with the HTTP status of a success."""
     stage.server.script_for = "schedulingGates"
     stage.server.script.append((200, {"message": "no backend"}, {}))
@@ -318,11 +259,11 @@ def test_what_a_gateway_says_in_place_of_an_answer_ends_no_leadership(stage: Sta
 
 
 def test_a_gang_whose_plan_is_too_large_is_admitted_nowhere(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: LoopStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not in metrics and views either, nor is it passed over when those that wait are looked at again."""
     monkeypatch.setattr(plans, "MAX_PLAN_BYTES", 10)
     stage.arrives("podgroups", group())
     stage.turn()
-    verdict = stage.loop._view().verdicts["default/g"]
+    verdict = stage.view().verdicts["default/g"]
     assert (verdict.reason, "the limit is 10" in verdict.message) == (Reason.EXCEEDS_CAP, True)

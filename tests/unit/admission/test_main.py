@@ -45,7 +45,7 @@ def test_a_leadership_that_ran_out_is_not_taken_up_again_under_its_number(api: A
             time.sleep(0.01)
         epoch, lease.dozes = lease.epoch, True
         settings = Settings(models=Path("/none"), namespace="n", identity="me", port=-1)
-        Process(api, TABLE, settings, threading.Event())._lead(lease)
+        Process(api, TABLE, settings, threading.Event()).lead(lease)
         lease.dozes = False
         assert not lease.is_leader() or lease.epoch > epoch
     finally:

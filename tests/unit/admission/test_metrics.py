@@ -1,13 +1,16 @@
-"""Level-1 metrics, and the view for programs beside them: who waits, which cards take anything."""
+"""Level-1 metrics and the page for programs: who waits, which cards take anything."""
+
+from pathlib import Path
 
 from prometheus_client import generate_latest
 from unit.admission.build import TABLE, added, group, node, pod, queue
-from vc_egpu.admission.loop import View
-from vc_egpu.admission.serving.http import document
 from vc_egpu.admission.serving.metrics import Level1
+from vc_egpu.admission.serving.snapshot import document
 from vc_egpu.admission.state.mirror import Mirror
+from vc_egpu.admission.view import View
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.policy import Policy
+from vc_egpu.report import snapshot_codec
 
 
 def view_of(mirror: Mirror) -> View:
@@ -34,6 +37,14 @@ def of_a_replica_set(name: str) -> dict[str, object]:
         "uid": f"rs-{name}",
         "controller": True,
     }
+
+
+def test_the_table_of_metrics_in_the_docs_has_all_of_them_with_their_types() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/admission.md").read_text()
+    view = view_of(Mirror(TABLE))
+    for family in Level1(lambda: view).registry().collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert f"| `{name}` | {family.type} |" in page
 
 
 def test_cards_of_a_node_that_is_given_up_take_nothing() -> None:
@@ -69,3 +80,16 @@ def test_a_job_whose_pods_are_still_to_be_made_waits() -> None:
     mirror.apply("queues", added(queue()))
     mirror.apply("podgroups", added(group("train")))
     assert waiting(mirror) == ['egpu_queue_waiting_gangs{queue="team",reason="WaitingForMembers"} 1.0']
+
+
+def test_the_page_holds_all_that_a_decision_reads() -> None:
+    """What-if and replay start from the saved page."""
+    mirror = Mirror(TABLE)
+    mirror.apply("queues", added(queue(cap=1 << 62)))
+    mirror.apply("nodes", added(node(cards=2)))
+    mirror.apply("podgroups", added(group("train", members=1)))
+    mirror.apply("pods", added(pod("train-0", gang="train")))
+    view = view_of(mirror)
+    found = snapshot_codec.from_json(snapshot_codec.to_json(document(view)))
+    assert found == view.snapshot
+    assert decide(found, Policy(), 1000.0).verdicts == view.verdicts

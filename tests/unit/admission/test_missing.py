@@ -1,13 +1,13 @@
 """When PodGroups that nobody told of are asked for."""
 
 from unit.admission.build import TABLE, added, let_go, pod
-from vc_egpu.admission.missing_groups import AGAIN_AFTER_S, ASK_AFTER_S, MOST_AT_ONCE, Missing
+from vc_egpu.admission.intake.watch_gaps import AGAIN_AFTER_S, ASK_AFTER_S, MOST_AT_ONCE, MissingGroups
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.admission.telling import nothing_to_decide
+from vc_egpu.admission.telling.verdicts import without_group
 
 
 def test_each_is_asked_for_after_a_while_and_then_now_and_again() -> None:
-    missing = Missing()
+    missing = MissingGroups()
     assert missing.due(["a"], 0.0) == []
     assert missing.due(["a", "b"], ASK_AFTER_S) == ["a"]
     assert missing.due(["a", "b"], ASK_AFTER_S + 1) == []
@@ -16,7 +16,7 @@ def test_each_is_asked_for_after_a_while_and_then_now_and_again() -> None:
 
 
 def test_one_that_came_begins_anew_if_it_goes() -> None:
-    missing = Missing()
+    missing = MissingGroups()
     missing.due(["a"], 0.0)
     assert missing.due([], 5.0) == []
     assert missing.due(["a"], 100.0) == []
@@ -24,7 +24,7 @@ def test_one_that_came_begins_anew_if_it_goes() -> None:
 
 
 def test_thousands_are_asked_for_in_turns() -> None:
-    missing, names = Missing(), [f"gang-{number:04d}" for number in range(3 * MOST_AT_ONCE)]
+    missing, names = MissingGroups(), [f"gang-{number:04d}" for number in range(3 * MOST_AT_ONCE)]
     missing.due(names, 0.0)
     asked: list[str] = []
     for look in range(3):
@@ -40,4 +40,4 @@ def test_who_ended_waits_for_no_podgroup() -> None:
     for name, status in (("ended", {"phase": "Succeeded"}), ("runs", {"phase": "Running"})):
         mirror.apply("pods", added(let_go(pod(f"{name}-0", gang=name), "5-1", bound=True, **status)))
     mirror.apply("pods", added(pod("waits-0", gang="waits")))
-    assert nothing_to_decide.without_group(mirror).keys() == {"default/runs", "default/waits"}
+    assert without_group(mirror).keys() == {"default/runs", "default/waits"}

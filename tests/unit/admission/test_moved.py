@@ -45,7 +45,7 @@ def mirror_of(*documents: Json, text: str = "", members: int = 2) -> Mirror:
 def books(mirror: Mirror) -> tuple[object, ...]:
     """All that is kept of gangs by their pods."""
     members = {key: set(found) for key, found in mirror.members.items()}
-    tallies = {key: tally.rank(0) for key, tally in mirror._tallies.items()}  # type: ignore[arg-type]
+    tallies = {key: tally.rank(0) for key, tally in mirror.tallies.items()}  # type: ignore[arg-type]
     outstanding = {key: set(found.outstanding) for key, found in mirror.groups.items()}
     return members, tallies, outstanding, mirror.snapshot().gangs, mirror.snapshot().pods
 
@@ -65,12 +65,12 @@ RUNS = let_go(member(0), "5-1", bound=True, phase="Running")
 )
 def test_its_books_are_those_of_whoever_sees_it_for_the_first_time(before: Json, after: Json) -> None:
     mirror = mirror_of(before, member(1))
-    mirror.dirty.clear()
-    mirror.tries.clear()
+    mirror.agenda.take_looks()
+    mirror.agenda.take_question()
     now = {**after, "metadata": {**after["metadata"], "resourceVersion": version()}}
     mirror.apply("pods", added(now))
     assert books(mirror) == books(mirror_of(now, member(1)))
-    assert mirror.dirty
+    assert mirror.agenda.looks
     mirror.apply("pods", deleted(now))
     mirror.apply("pods", deleted(member(1)))
     assert (mirror.members, mirror.pods) == ({}, {})
@@ -81,11 +81,11 @@ def test_the_plan_of_the_gang_that_it_left_is_not_its_own() -> None:
     text = plans.encode(planned(), mirror_of().nodes)
     mirror = mirror_of(*documents, text=text)
     assert mirror.groups[OLD].outstanding == {"w/0", "w/1"}
-    mirror.tries.clear()
+    mirror.agenda.take_question()
     mirror.apply("pods", added(moved(member(0))))
     assert mirror.groups[OLD].outstanding == {"w/1"}
-    assert {OLD, NEW} <= mirror.dirty
-    assert NEW in mirror.tries
+    assert {OLD, NEW} <= mirror.agenda.looks
+    assert NEW in mirror.agenda.tries
     next_step(mirror.groups[OLD], mirror.members[OLD], Authority(epoch=5))
     mirror.apply("podgroups", added(group("g", annotations={names.PLAN: text})))
     assert mirror.groups[OLD].outstanding == {"w/1"}

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from unit.admission.build import TABLE, Json, group, let_go, pod
-from unit.admission.test_conduct import KEY, PLAN_ID, PODS, Stage, plan, roll_back, stage_on
+from unit.admission.stage import KEY, PLAN_ID, PODS, Stage, plan, stage_on
+from unit.admission.test_conduct import roll_back
 from vc_egpu.admission.recovery.rollback import Watchlist, judge
 from vc_egpu.admission.state import owners
 from vc_egpu.core.model.cluster import PodUid
@@ -60,10 +61,10 @@ def test_volcanos_lever_comes_first_and_a_refused_pod_that_it_does_not_move_is_e
     assert stage.asked_to_go() == []
     marked = stage.server.objects[f"{PODS}/g-w-0"]["metadata"]["annotations"]
     assert marked[names.OUT_OF_SYNC] == "true"
-    late = stage.conductor.evictions.overdue(owners.LEVER_TIMEOUT_S, stage.conductor.rolling.is_leaving)
+    late = stage.work.evictions.overdue(owners.LEVER_TIMEOUT_S, stage.conductor.rolling.is_leaving)
     assert sorted(late) == ["pod-0", "pod-1"]
     for uid in sorted(late):
-        stage.conductor.press(uid)
+        stage.conductor.victims.press(uid)
         stage.outcome()
     assert stage.asked_to_go() == ["g-w-0", "g-w-1"]
 

@@ -68,13 +68,13 @@ def test_room_that_a_running_pod_gives_back_is_heard_of(managed: bool) -> None:
         running["spec"].pop("schedulingGates", None)
     running["spec"] |= {"nodeName": "n1", "containers": [{"name": "main", **requests("60")}]}
     mirror.apply("pods", added(running))
-    mirror.freed = False
+    mirror.agenda.take_question()
     for cpu, frees in (("61", False), ("2", True)):
         smaller = copy.deepcopy(running)
         smaller["metadata"]["resourceVersion"] = version()
         smaller["spec"]["containers"] = [{"name": "main", **requests(cpu)}]
         mirror.apply("pods", added(smaller))
-        assert mirror.freed is frees
+        assert (mirror.agenda.all_for is not None) is frees
 
 
 @pytest.mark.parametrize("managed", [True, False])

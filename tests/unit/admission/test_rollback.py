@@ -222,10 +222,10 @@ def test_nodes_that_refused_are_open_again_in_time() -> None:
     mirror.apply("podgroups", added(group(annotations=rolled_back)))
     mirror.open_nodes(record.nodes_until - 1)
     assert mirror.snapshot().gangs[key].blocked_nodes == {NodeName("n1")}
-    mirror.tries.clear()
+    mirror.agenda.take_question()
     mirror.open_nodes(record.nodes_until)
     assert mirror.snapshot().gangs[key].blocked_nodes == frozenset()
-    assert mirror.tries == {key}
+    assert mirror.agenda.tries.keys() == {key}
     mirror.apply("podgroups", added(group(annotations=rolled_back)))
     assert mirror.snapshot().gangs[key].blocked_nodes == frozenset(), "the same note shuts nothing again"
     again = record.again(record.nodes_until, frozenset({NodeName("n2")}), "refused")

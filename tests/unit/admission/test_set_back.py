@@ -3,7 +3,7 @@
 from typing import Any
 
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod
-from vc_egpu.admission.intake.stalled_watches import MOST_S, STILL_S, Behind
+from vc_egpu.admission.intake.watch_gaps import MOST_S, STILL_S, StalledWatches
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.cluster import PodPhase, PodUid
 from vc_egpu.kube.watch import Change, ChangeKind
@@ -66,7 +66,7 @@ def test_a_watch_that_is_late_takes_nothing_back() -> None:
 
 
 def test_a_watch_that_went_back_is_not_behind_what_was_answered_before() -> None:
-    behind = Behind()
+    behind = StalledWatches()
     behind.answered("pods", "510")
     assert behind.standing({"pods": "510"}, 0.0) == []
     for turn in range(20):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from unit.admission.build import added, group, let_go, node, pod, queue
-from unit.admission.test_conduct import PLAN_ID
-from unit.admission.test_loop import Stage, stage_on
+from unit.admission.stage import PLAN_ID, LoopStage, loop_on
 from vc_egpu.admission.recovery.rollback import STARVED_S, finds_no_room
+from vc_egpu.admission.state.agenda import Why
 from vc_egpu.core.model.reasons import Reason, Verdict
 
 KEY = "default/g"
@@ -15,36 +15,36 @@ FULL_S = STARVED_S + 10
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(tmp_path: Path) -> Iterator[LoopStage]:
     """One member of two runs; the other one's replacement waits."""
-    with stage_on(tmp_path) as found:
+    with loop_on(tmp_path) as found:
         running = let_go(pod("g-w-0", index=0, uid="pod-0"), PLAN_ID, bound=True, phase="Running")
         found.arrives("pods", running)
         found.arrives("podgroups", group())
         yield found
 
 
-def given_up(stage: Stage, after_s: float) -> bool:
+def given_up(stage: LoopStage, after_s: float) -> bool:
     """Whether the gang is rolled back once so much time has passed."""
     stage.turn()
-    stage.loop._clock._value += after_s
+    stage.later(after_s)
     stage.turn()
-    return bool(stage.loop._conductor.counters.get("rolled_back"))
+    return bool(stage.work.counters.get("rolled_back"))
 
 
-def full(stage: Stage) -> None:
+def full(stage: LoopStage) -> None:
     """There is one card, and it is taken by the one that runs."""
     stage.arrives("nodes", node(cards=0))
-    stage.mirror.freed = True
+    stage.agenda.try_all(Why.NODE)
 
 
-def test_a_replacement_that_finds_no_room_for_ten_minutes_ends_the_gang(stage: Stage) -> None:
+def test_a_replacement_that_finds_no_room_for_ten_minutes_ends_the_gang(stage: LoopStage) -> None:
     full(stage)
     assert not given_up(stage, STARVED_S - 10)
     assert given_up(stage, 20)
 
 
-def test_nobody_is_given_up_while_the_operator_lets_nothing_in(stage: Stage) -> None:
+def test_nobody_is_given_up_while_the_operator_lets_nothing_in(stage: LoopStage) -> None:
     full(stage)
     stage.mirror.around.switches = {"stopAdmitting": "true"}
     assert not given_up(stage, FULL_S)
@@ -53,11 +53,13 @@ def test_nobody_is_given_up_while_the_operator_lets_nothing_in(stage: Stage) -> 
     assert given_up(stage, FULL_S)
 
 
-def test_nobody_is_given_up_for_a_cap(stage: Stage) -> None:
+def test_nobody_is_given_up_for_a_cap(stage: LoopStage) -> None:
     stage.mirror.apply("queues", added(queue(cap=1)))
-    stage.mirror.freed = True
+    stage.agenda.try_all(Why.NODE)
     assert not given_up(stage, FULL_S)
-    assert stage.loop._verdicts[KEY].reason in {Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_CAP}
+    verdict = stage.said()
+    assert verdict is not None
+    assert verdict.reason in {Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_CAP}
 
 
 @pytest.mark.parametrize("reason", list(Reason))

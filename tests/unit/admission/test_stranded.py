@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.admission.build import added, deleted, node
+from unit.admission.build import deleted, node
+from unit.admission.stage import PODS, Stage
 from unit.admission.suspended_gang import UIDS, VICTIM, answer, said_of, suspend, suspendable_on, until
-from unit.admission.test_conduct import PODS, Stage
 from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S
 from vc_egpu.core.decide import decide
-from vc_egpu.core.model.cluster import NodeName
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.volcano.words import names
 
@@ -23,29 +22,26 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def report(stage: Stage, cards: int, **changes: str) -> None:
     """The node says the same about its pods, and that it has so many cards."""
-    said = stage.mirror.inventory._documents[NodeName("n1")]
+    said = stage.nodes["n1"]["metadata"]["annotations"][names.NODE_SUSPENSION]
     raw = node(cards=cards, **changes)
-    raw["metadata"]["annotations"][names.NODE_SUSPENSION] = said["metadata"]["annotations"][
-        names.NODE_SUSPENSION
-    ]
-    stage.mirror.apply("nodes", added(raw))
-    stage.mirror.inventory.unreviewed.clear()
+    raw["metadata"]["annotations"][names.NODE_SUSPENSION] = said
+    stage.node_says(raw)
 
 
 def lasts(stage: Stage, seconds: float) -> list[bool]:
     """Time passes; whether its members count as stranded then."""
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     stage.later(seconds)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     return [stage.mirror.snapshot().pods[uid].stranded for uid in UIDS]
 
 
 def test_a_card_that_was_taken_out_is_waited_for_a_while(stage: Stage) -> None:
     report(stage, cards=0)
     assert lasts(stage, DEFAULT_AFTER_S - 1) == [False, False]
-    stage.mirror.freed = False
+    stage.agenda.take_question()
     assert lasts(stage, 2) == [True, True]
-    assert stage.mirror.freed, "there is something to decide"
+    assert stage.agenda.all_for is not None, "there is something to decide"
     plan = decide(stage.mirror.snapshot(), Policy(), 1000.0)
     assert [(one.gang, one.pods) for one in plan.evictions] == [(VICTIM, frozenset(UIDS))]
     stage.conductor.carry_out(plan, 1000.0)
@@ -92,7 +88,7 @@ def test_who_came_back_is_not_stranded(stage: Stage) -> None:
 
 def test_it_is_told_at_once(stage: Stage) -> None:
     report(stage, cards=0)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
 
     def said() -> str:
         condition = said_of(stage, f"{PODS}/v-0")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod, queue, version
+from unit.kept import sizes
 from vc_egpu.admission.state.budgets import Selector
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Requirement, Resources
@@ -239,16 +240,15 @@ def test_volumes_that_say_too_much_together_keep_their_pod_waiting_and_nobody_el
 
 def test_of_pods_and_claims_that_are_gone_nothing_is_left() -> None:
     mirror = world()
-    empty = (vars(mirror._claimants), vars(mirror.around))
-    before = repr(empty)
+    before = sizes(mirror.around)
     mirror.apply("pods", added(with_claims("data", uid="p")))
     mirror.apply("persistentvolumes", added(volume("pv", "a")))
     mirror.apply("persistentvolumeclaims", added(claim("data", "pv")))
-    assert repr(empty) != before
+    assert sizes(mirror.around) != before
     mirror.apply("pods", deleted(with_claims("data", uid="p")))
     mirror.apply("persistentvolumeclaims", deleted(claim("data", "pv")))
     mirror.apply("persistentvolumes", deleted(volume("pv", "a")))
-    assert repr(empty) == before
+    assert sizes(mirror.around) == before
 
 
 def held(*uids: str) -> str:
@@ -276,9 +276,9 @@ def test_of_who_went_before_its_node_nothing_is_remembered() -> None:
     mirror.apply("nodes", added(node(inventory=held("p", "q"))))
     mirror.apply("pods", deleted(pod("pod-p", uid="p")))
     mirror.apply("nodes", deleted(node()))
-    assert set(mirror.inventory.holdings._shares) == {"q"}
+    assert mirror.inventory.holdings.remembered == {"q"}
     mirror.apply("pods", deleted(pod("pod-q", uid="q")))
-    assert not mirror.inventory.holdings._shares
+    assert not mirror.inventory.holdings.remembered
 
 
 def test_what_nobody_remembers_is_all_that_the_others_leave() -> None:
@@ -310,7 +310,7 @@ def test_pods_request_what_the_scheduler_counts() -> None:
 def test_heartbeats_of_nodes_change_nothing() -> None:
     mirror = world()
     before = mirror.snapshot().nodes[NodeName("n1")]
-    mirror.freed = False
+    mirror.agenda.take_question()
     mirror.apply("nodes", added(node(images=[{"names": ["x"]}])))
     assert mirror.snapshot().nodes[NodeName("n1")] is before
-    assert mirror.freed is False
+    assert mirror.agenda.all_for is None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 from unit.admission.build import deleted
+from unit.admission.stage import BROKEN, CONFLICT, GROUPS, PODS, Stage
 from unit.admission.suspended_gang import (
     ABLE,
     UIDS,
@@ -25,10 +26,9 @@ from unit.admission.suspended_gang import (
     until,
     waiting_for,
 )
-from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, PODS, Stage
-from vc_egpu.admission.loop import View
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.telling import suspension_words as words
+from vc_egpu.admission.view import View
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodUid, SuspensionState
 from vc_egpu.core.model.plan import Eviction, Plan, Resume, Suspension
@@ -50,7 +50,7 @@ def test_a_gang_is_told_to_leave_as_a_whole_and_says_where_its_memory_is(stage: 
     assert [order.pod_uid for order in orders if order] == UIDS
     assert len({order.plan_id for order in orders if order}) == 1
     assert states(stage) == [(True, SuspensionState.SUSPENDED)] * 2
-    assert stage.mirror.freed, "room came about"
+    assert stage.agenda.all_for is not None, "room came about"
     until(
         stage,
         lambda: (said_of(stage, f"{GROUPS}/v") or words.Said("", "", "")).reason == "Suspended",
@@ -91,7 +91,7 @@ def test_the_cards_of_who_comes_back_are_its_own_before_the_order_is_off(stage: 
         stage,
         lambda: (said_of(stage, f"{GROUPS}/v") or words.Said("", "", "")).reason == "Resumed",
     )
-    assert stage.conductor.counters["resumed"] == 2
+    assert stage.work.counters["resumed"] == 2
 
 
 def test_a_node_that_brings_nobody_back_is_named(stage: Stage) -> None:
@@ -99,7 +99,7 @@ def test_a_node_that_brings_nobody_back_is_named(stage: Stage) -> None:
     stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
     until(stage, lambda: lifted(stage))
     stage.later(ABOVE_TIMEOUT_S)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     late = "its node takes longer than 60 s"
     until(stage, lambda: late in (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).message)
     assert states(stage) == [(False, SuspensionState.SUSPENDED)] * 2, "booked in full all the while"
@@ -134,14 +134,14 @@ def test_an_agent_that_does_not_answer_has_its_orders_taken_back(stage: Stage) -
     waiting_for(stage, set(UIDS), set(UIDS))
     until(stage, lambda: ordered(stage))
     stage.later(ABOVE_TIMEOUT_S)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     until(stage, lambda: lifted(stage))
     assert not any(stage.mirror.pods[uid].pod.suspendable for uid in UIDS), "evicted the next time"
     stage.conductor.carry_out(Plan(2), 1000.0)
     until(stage, lambda: stage.plan_text() is None)
-    assert stage.conductor.counters["suspensions_failed"] == 1
+    assert stage.work.counters["suspensions_failed"] == 1
     stage.later(601.0)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     assert all(stage.mirror.pods[uid].pod.suspendable for uid in UIDS)
     assert not stage.conductor.suspending
 
@@ -159,7 +159,7 @@ def test_who_has_left_already_comes_back_when_there_is_room_and_not_before(stage
     away = PodSuspension(state=SuspensionState.SUSPENDED, plan_id=order.plan_id, suspendable=True)
     report(stage, {UIDS[0]: away, UIDS[1]: ABLE})
     stage.later(ABOVE_TIMEOUT_S)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     until(stage, lambda: order_on(stage, UIDS[1]) is None and not stage.mirror.answers.lifting)
     assert states(stage) == [(True, SuspensionState.SUSPENDED), (False, SuspensionState.RUNNING)]
     assert not stage.mirror.snapshot().pods[UIDS[0]].pause_wished, "the decision may bring it back"
@@ -173,7 +173,7 @@ def test_who_was_away_is_not_called_back_because_its_node_is_confused(stage: Sta
     report(stage, dict.fromkeys(UIDS, ABLE))
     stage.drive()
     stage.later(ABOVE_TIMEOUT_S)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     stage.drive()
     assert all(order_on(stage, uid) for uid in UIDS)
     assert states(stage) == [(True, SuspensionState.RUNNING)] * 2, "booked in full all the same"
@@ -201,7 +201,7 @@ def test_a_gang_of_which_one_member_cannot_leave_is_taken_back_as_a_whole(stage:
     stage.server.script.append(CONFLICT)  # one of the two has to be looked at again
     stage.drive()
     report(stage, dict.fromkeys(UIDS, PodSuspension(reason="no room on the host")))
-    until(stage, lambda: lifted(stage) and stage.conductor.counters.get("suspensions_failed") == 1)
+    until(stage, lambda: lifted(stage) and stage.work.counters.get("suspensions_failed") == 1)
     assert states(stage) == [(False, SuspensionState.RUNNING)] * 2
 
 
@@ -240,7 +240,7 @@ def test_a_new_leader_finishes_what_a_dead_one_began(stage: Stage) -> None:
     order_by_hand(stage, UIDS[0])
     stage.drive()
     stage.later(6.0)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     until(stage, lambda: ordered(stage))
     assert {order.plan_id for uid in UIDS if (order := order_on(stage, uid))} == {"4-7"}
 
@@ -258,7 +258,7 @@ def test_a_new_leader_waits_for_old_orders_no_longer_than_for_its_own(stage: Sta
         order_by_hand(stage, uid)
     stage.drive()
     stage.later(ABOVE_TIMEOUT_S)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     until(stage, lambda: lifted(stage))
 
 
@@ -306,7 +306,7 @@ def test_a_wish_that_the_host_has_no_room_for_is_answered_too(stage: Stage) -> N
     stage.drive()
     assert said_of(stage, f"{PODS}/v-0") is None, "the decision may still meet it"
     stage.later(3.5)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     until(
         stage,
         lambda: (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).reason == "NotSuspendable",
@@ -325,7 +325,7 @@ def test_a_gang_that_could_not_be_brought_back_is_made_anew(stage: Stage) -> Non
         Plan(3, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True, cause=Cause.ROLLBACK),)), 1000.0
     )
     until(stage, lambda: stage.asked_to_go() == ["v-0", "v-1"])
-    assert stage.conductor.evictions.by_cause[Cause.ROLLBACK] == 2
+    assert stage.work.evictions.by_cause[Cause.ROLLBACK] == 2
     stage.conductor.carry_out(
         Plan(4, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True, cause=Cause.ROLLBACK),)), 1000.0
     )
@@ -352,7 +352,7 @@ def test_metrics_tell_who_is_away_and_what_lies_on_the_host(stage: Stage) -> Non
     view = View(
         stage.mirror.snapshot(),
         {},
-        stage.conductor.counters,
+        stage.work.counters,
         5,
         admitting=True,
         decide_s=0.0,

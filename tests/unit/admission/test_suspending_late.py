@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from unit.admission.build import added, group
+from unit.admission.stage import PODS, REPLICA_SET, Stage, stage_on
 from unit.admission.suspended_gang import (
     ABLE,
     UIDS,
@@ -23,7 +24,6 @@ from unit.admission.suspended_gang import (
     until,
     waiting_for,
 )
-from unit.admission.test_conduct import PODS, REPLICA_SET, Stage, stage_on
 from vc_egpu.admission.telling import suspension_words as words
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import SuspensionState
@@ -76,11 +76,11 @@ def test_what_was_tried_in_vain_is_not_tried_again_by_the_next_leader(
         for uid in UIDS:
             following.mirror.apply("pods", added(_newer(stage, uid)))
         following.mirror.settle_all()
-        following.conductor.take_over(following.conductor.authority)
+        following.conductor.take_over(following.conductor.plans.authority)
         pods = [following.mirror.snapshot().pods[uid] for uid in UIDS]
         assert [pod.suspendable for pod in pods] == [is_tried] * 2
         following.later(601)
-        following.conductor.suspending.tick(following.conductor.clock)
+        following.tick()
         assert all(following.mirror.snapshot().pods[uid].suspendable for uid in UIDS)
 
 
@@ -99,20 +99,20 @@ def test_an_answer_that_is_heard_before_its_order_is_seen_costs_no_plan(stage: S
     stage.server.delay_s = 0
     until(stage, lambda: ordered(stage))
     assert stage.plan_text() is not None
-    assert not stage.conductor.counters.get("suspensions_failed")
+    assert not stage.work.counters.get("suspensions_failed")
 
 
 def test_who_does_not_come_back_in_time_is_told_of_to_the_decision(stage: Stage) -> None:
     suspend(stage)
     stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
     until(stage, lambda: lifted(stage))
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     assert not any(stage.mirror.snapshot().pods[uid].overdue for uid in UIDS)
     stage.later(61.0)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     assert all(stage.mirror.snapshot().pods[uid].overdue for uid in UIDS)
     answer(stage, "running")
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     assert not any(stage.mirror.snapshot().pods[uid].overdue for uid in UIDS)
 
 
@@ -135,15 +135,15 @@ def test_an_order_that_meets_its_own_taking_back_is_given_once_and_stands(stage:
     assert not stage.mirror.answers.lifting
     answer(stage, "suspended")
     assert states(stage) == [(True, SuspensionState.SUSPENDED)] * 2
-    assert stage.conductor.counters["suspend_orders"] == 4
-    assert not stage.conductor.counters.get("suspensions_failed")
+    assert stage.work.counters["suspend_orders"] == 4
+    assert not stage.work.counters.get("suspensions_failed")
     assert stage.plan_text() is not None
 
 
 def test_a_way_back_that_nobody_could_be_told_of_is_not_counted_to_the_next_order(stage: Stage) -> None:
     """Where thousands of gangs are told that they wait there may be no write left to say that one leaves."""
-    stage.conductor.reports.limit = TokenBucket(1e-9, 1)
-    stage.conductor.reports.limit.take()
+    stage.work.reports.limit = TokenBucket(1e-9, 1)
+    stage.work.reports.limit.take()
     suspend(stage)
     stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
     until(stage, lambda: lifted(stage))
@@ -152,9 +152,9 @@ def test_a_way_back_that_nobody_could_be_told_of_is_not_counted_to_the_next_orde
     stage.later(600.0)
     stage.conductor.carry_out(Plan(3, suspensions=(Suspension(VICTIM, frozenset(UIDS), Cause.WISH),)), 1000.0)
     until(stage, lambda: ordered(stage))
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     stage.drive()
-    assert not stage.conductor.counters.get("suspensions_failed")
+    assert not stage.work.counters.get("suspensions_failed")
     assert ordered(stage), "its node has a minute from now on"
 
 
@@ -173,9 +173,9 @@ def test_a_replica_that_cannot_leave_says_nothing_of_the_others(stage: Stage) ->
     assert [stage.mirror.pods[uid].pod.suspendable for uid in UIDS] == [False, True]
     until(stage, lambda: words.failed_at(stage.mirror.pods[UIDS[0]]) is not None)
     stage.mirror.answers.unfit.clear()
-    stage.conductor.suspending.take_over(stage.conductor.clock)
+    stage.conductor.suspending.take_over(stage.work.clock)
     assert list(stage.mirror.answers.unfit) == UIDS[:1], "nor does the next leader think so"
     stage.later(ABOVE_TIMEOUT_S)
-    stage.conductor.suspending.tick(stage.conductor.clock)
+    stage.tick()
     until(stage, lambda: lifted(stage))
     assert not any(stage.mirror.pods[uid].pod.suspendable for uid in UIDS)

@@ -13,8 +13,8 @@ from queue import Empty
 
 import pytest
 from unit.admission.build import added, node
+from unit.admission.stage import BROKEN, CONFLICT, GROUPS, PODS, Stage
 from unit.admission.suspended_gang import UIDS, VICTIM, order_on, running_gang
-from unit.admission.test_conduct import BROKEN, CONFLICT, GROUPS, PODS, Stage
 from unit.kube.tiny_api import TinyApi, tiny_api
 from vc_egpu.admission.execution import steps
 from vc_egpu.core.model.causes import Cause
@@ -64,8 +64,7 @@ class Agent:
         raw = node()
         said = NodeSuspension(pods={str(uid): one for uid, one in self.pods.items()})
         raw["metadata"]["annotations"][names.NODE_SUSPENSION] = said.encode()
-        stage.mirror.apply("nodes", added(raw))
-        stage.mirror.inventory.unreviewed.clear()
+        stage.node_says(raw)
 
 
 class Walk:
@@ -116,7 +115,7 @@ class Walk:
                 stage.server.script.append(rng.choice((CONFLICT, BROKEN)))
             case "time":
                 stage.later(rng.choice((0.1, 5.0, 40.0, 601.0)))
-                stage.conductor.suspending.tick(stage.conductor.clock)
+                stage.tick()
             case "kill" if rng.random() < 0.5:
                 self.next_leader()
         stage = self.stage
@@ -173,7 +172,7 @@ class Walk:
                 self.agent.step(self.stage, uid, in_vain=False)
             self.agent.publish(self.stage)
             self.stage.later(31.0)
-            self.stage.conductor.suspending.tick(self.stage.conductor.clock)
+            self.stage.tick()
             self.resume()
             self.stage.drive()
             self.check()

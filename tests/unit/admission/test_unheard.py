@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from unit.admission.build import TABLE, Json, added, deleted, group, pod, queue, version
-from unit.admission.test_conduct import GROUPS
-from unit.admission.test_loop import stage_on
+from unit.admission.stage import GROUPS, loop_on
+from vc_egpu.admission.execution.outcomes import GroupWrite
 from vc_egpu.admission.inqueue.retry_enqueue import FIRST_S, MOST_S, Unheard
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.volcano.codec import trim
@@ -79,16 +79,16 @@ def test_a_group_that_is_gone_is_forgotten() -> None:
 
 def test_the_phase_goes_back_and_forth_once(tmp_path: Path) -> None:
     """What a Job controller sees that watches by then."""
-    with stage_on(tmp_path) as stage:
+    with loop_on(tmp_path) as stage:
         for index in range(2):
             stage.mirror.apply("pods", deleted(pod(f"g-w-{index}", index=index, uid=f"pod-{index}")))
         stage.mirror.apply("jobs", added(trim.job(job())))
         stage.arrives("podgroups", group(phase="Inqueue"))
         stage.turn()
         stage.server.requests.clear()
-        stage.loop._unheard._next[KEY] = 0.0, FIRST_S  # a minute later
+        stage.later(FIRST_S)
         for phase in ("Pending", "Inqueue"):
             stage.turn()
-            done = stage.loop._inbox.get(timeout=30)
+            (done,) = stage.outcomes(GroupWrite, 1)
             assert stage.server.objects[f"{GROUPS}/g"]["status"]["phase"] == phase
-            stage.loop._inbox.put(done)
+            stage.inbox.put(done)

@@ -5,6 +5,7 @@ import pytest
 from unit.cli import documents as docs
 from vc_egpu.cli import kubectl
 from vc_egpu.cli.views import cards, render
+from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.names import CORDONED_CARDS
 
 
@@ -48,7 +49,8 @@ def test_what_is_over_holds_no_card() -> None:
 
 
 def test_the_table_s_memory_counts_not_the_driver_s() -> None:
-    (row,) = cards.report([docs.node("n1", docs.card("GPU-a"))], [], {"h20": 97871}).cards
+    table = ModelTable.from_yaml("models: [{name: h20, memoryMiB: 97871}]")
+    (row,) = cards.report([docs.node("n1", docs.card("GPU-a"))], [], table).cards
     assert row.memory_mib == 97871
 
 
@@ -91,7 +93,7 @@ def test_shares_of_pods_out_of_sight_are_counted() -> None:
     text = shown(report)
     assert "1 pod that is not seen here" in text
     assert "1024+? of 98304  10+?|10+?" in text, "a card that others fill is not shown as free"
-    assert "note: +? is what the pods have that are not seen here" in text
+    assert "note: +? stands for what pods have that are not seen here" in text
     alone = cards.report([docs.node("n1", docs.card("GPU-a", held=("uid-seen",)))], [seen])
     assert "?" not in shown(alone)
 

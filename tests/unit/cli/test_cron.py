@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import tiny_api
-from vc_egpu.cli import kubectl
+from vc_egpu.cli import exit_status, kubectl
 from vc_egpu.cli.views import why
 
 WAITS = docs.verdict("WaitingForQuota", "the queue research has 0 of 2 left")
@@ -99,7 +99,7 @@ def test_why_takes_its_name(name: str, tmp_path: Path, capsys: pytest.CaptureFix
         for one in OVER:
             server.put(f"/apis/batch/v1/namespaces/ml/jobs/{one['metadata']['name']}", one)
         argv = ["why", name, "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))]
-        assert kubectl.main(argv) == kubectl.EXIT_OK
+        assert kubectl.main(argv) == exit_status.EXIT_OK
         assert not any("cronjobs" in path for _, path, _ in server.requests), "its Jobs tell of it"
     shown = capsys.readouterr().out
     assert "nightly-2" in shown
@@ -110,5 +110,5 @@ def test_why_asks_for_one_that_has_made_nothing(tmp_path: Path, capsys: pytest.C
     with tiny_api() as server:
         server.put("/apis/batch/v1/namespaces/ml/cronjobs/nightly", cron_job(suspend=True))
         argv = ["why", "nightly", "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))]
-        assert kubectl.main(argv) == kubectl.EXIT_FOUND
+        assert kubectl.main(argv) == exit_status.EXIT_FOUND
     assert "suspend: true" in capsys.readouterr().err

@@ -289,7 +289,7 @@ NO_WAY = (
     ],
 )
 def test_a_firewall_before_the_webhook_is_told_of(answer: Any, level: str, tmp_path: Path) -> None:
-    """Of private clusters of GKE, say: every Job and Queue was refused, and the doctor found all well."""
+    """As with private clusters of GKE: every Job and Queue was refused, and the doctor found all well."""
     with tiny_api() as server:
         server.put("/version", {"metadata": {}, "gitVersion": "v1.36.3"})
         server.put(f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}", {"metadata": {}})

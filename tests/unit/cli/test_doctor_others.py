@@ -43,7 +43,7 @@ def test_cards_with_two_owners_are_told_with_who_runs_there() -> None:
     node = with_resource("nvidia.com/gpu", "8", "8")
     (found,) = bad(replace(healthy(), nodes=Listing([node]), pods=Listing(ours)))
     assert found.text == (
-        "n1 offers 8 nvidia.com/gpu by another plugin, and of ours ml/train run there: "
+        "n1 offers 8 nvidia.com/gpu by another plugin, and our pods ml/train run there: "
         "a card may have two owners"
     )
 
@@ -136,5 +136,5 @@ def test_a_model_table_that_is_not_there_is_told_of(code: int, level: str, tmp_p
         refused = status(code, "NotFound" if code == 404 else "Forbidden")
         with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
             server.script = [(code, refused, {})]
-            models = facts._text(api, names.MODELS_CONFIG_MAP, "models.yaml")
+            models = facts.config_text(api, names.MODELS_CONFIG_MAP, "models.yaml")
     assert checkup.verdict(checkup.examine(replace(healthy(), models=models), NOW)) == level

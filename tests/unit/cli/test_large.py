@@ -62,7 +62,7 @@ def test_a_name_that_is_misspelt_is_not_answered_with_thousands() -> None:
 
 
 def test_what_is_wrong_with_a_thousand_nodes_is_one_finding() -> None:
-    """The doctor wrote a line and a hint for each: before installing beside NVIDIA's plugin, say."""
+    """The doctor wrote a line and a hint for each: before installing next to NVIDIA's plugin, say."""
     nodes = [docs.node(f"n{i:04}", docs.card(f"GPU-{i}")) for i in range(1000)]
     for node in nodes:
         node["status"]["capacity"] = {"nvidia.com/gpu": "8"}
@@ -101,7 +101,7 @@ def test_what_is_not_there_is_not_looked_for_in_each_pair() -> None:
 
 
 def test_what_no_table_shows_is_not_kept() -> None:
-    """Of 5,000 nodes, 50,000 pods and their makers, whole, some gigabytes."""
+    """Whole, 5,000 nodes, 50,000 pods and their makers are some gigabytes."""
     node = docs.node("n1", docs.card("GPU-a"), unschedulable=True)
     node["metadata"]["managedFields"] = [{}]
     node["status"]["images"] = [{"names": ["a", "b"]}]
@@ -135,7 +135,7 @@ def test_nothing_is_searched_for_garbage_while_a_cluster_is_read(monkeypatch: py
         seen.append(gc.isenabled())
         return 0
 
-    monkeypatch.setattr(kubectl, "_run", run)
+    monkeypatch.setattr(kubectl, "run", run)
     kubectl.main(["cards"])
     assert (seen, gc.isenabled()) == ([False], True)
 
@@ -163,6 +163,6 @@ def test_tables_show_of_a_light_pod_what_they_show_of_the_whole() -> None:
         lambda pods: queues.report(known, groups, pods),
         lambda pods: waiting.report(groups, pods, place="ml"),
         removal_findings,
-        lambda pods: [why._member(pod) for pod in pods],
+        lambda pods: [why.member_row(pod) for pod in pods],
     ):
         assert report(light) == report(pods)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import tiny_api
-from vc_egpu.cli import kubectl
+from vc_egpu.cli import exit_status, kubectl
 from vc_egpu.cli.views import owners, why
 
 QUOTA = docs.verdict("WaitingForQuota", "asks for 1 share of h20; the queue serving has 0 of 2 left")
@@ -148,7 +148,7 @@ def test_why_asks_the_replica_sets_of_a_deployment_that_runs(
         event = refused(NEW) | {"metadata": {"name": "e", "namespace": "ml"}}
         server.put("/api/v1/namespaces/ml/events/e", event)
         kubeconfig = str(server.kubeconfig(tmp_path))
-        assert kubectl.main(["why", "chat", "-n", "ml", "--kubeconfig", kubeconfig]) == kubectl.EXIT_OK
+        assert kubectl.main(["why", "chat", "-n", "ml", "--kubeconfig", kubeconfig]) == exit_status.EXIT_OK
     assert f"note: ReplicaSet {NEW} cannot make a pod: exceeded quota: team" in capsys.readouterr().out
 
 

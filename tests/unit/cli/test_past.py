@@ -50,7 +50,7 @@ def tell(
 
 
 def test_who_it_made_room_for_is_told_of_the_gang_that_came_back() -> None:
-    """Its pods are made anew under the same names: what was said of the earlier ones is nowhere else."""
+    """Its new pods have the same names: what was said of the earlier ones is nowhere else."""
     story = tell([evicted("train-w-0", 1), evicted("train-w-1", 2)])
     assert story.notes == (f"2 pods were evicted at 2026-01-01T11:59:02Z: {MADE_ROOM}",)
 

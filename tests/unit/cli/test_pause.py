@@ -13,7 +13,7 @@ from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
 from unit.kube.tiny_api import status as tiny_status
 from vc_egpu.admission.telling.suspension_words import Said, condition
-from vc_egpu.cli import kubectl, pause
+from vc_egpu.cli import exit_status, kubectl, pause
 from vc_egpu.cli.views import cards, render, why
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.wire.errors import Forbidden
@@ -210,7 +210,7 @@ def test_who_waited_in_vain_for_an_api_server_is_told_that_the_wish_stands(
     for skip, asked in ((0, []), (2, ["train-0"])):
         cluster.server.skip = skip
         cluster.server.script = [(503, tiny_status(503, "ServiceUnavailable", "restarting"), {})]
-        assert kubectl.main(argv) == kubectl.EXIT_NO_CLUSTER
+        assert kubectl.main(argv) == exit_status.EXIT_NO_CLUSTER
         assert ("`kubectl egpu resume` takes that back" in capsys.readouterr().err) is bool(asked)
         assert cluster.paused() == asked
 
@@ -321,7 +321,7 @@ def test_cards_and_why_show_who_is_away() -> None:
         console.print(render.cards(report))
     assert "0 of 98304 +61440 away" in captured.get()
     group = {
-        "metadata": {"name": "train", "namespace": "ml"},
+        "metadata": {"name": "train", "namespace": "ml", "uid": "uid-train", "resourceVersion": "1"},
         "status": {"conditions": [condition(AWAY, 0.0)]},
     }
     (story,) = why.stories("train", "ml", groups=[group], pods=[pod], queues={})
@@ -342,6 +342,6 @@ def test_a_pod_by_any_name_that_kubectl_gives_it(
         "--kubeconfig",
         str(cluster.server.kubeconfig(tmp_path)),
     ]
-    assert kubectl.main(argv) == kubectl.EXIT_FOUND
+    assert kubectl.main(argv) == exit_status.EXIT_FOUND
     assert "not suspended within 0 s" in capsys.readouterr().out
     assert cluster.paused() == ["train-0"]

@@ -118,7 +118,7 @@ def test_a_pod_whose_podgroup_is_gone_counts_where_it_was_checked() -> None:
 
 
 def test_what_is_out_of_sight_is_counted_by_the_queue_s_status() -> None:
-    """Who may see one namespace is not told that other tenants use nothing."""
+    """A user who may see one namespace is not told that other tenants use nothing."""
     ours, theirs = docs.queue("ours", parent="org", h20=6), docs.queue("theirs", parent="org", h20=32)
     theirs["status"] |= {"allocated": {"cpu": "2", "volcano.sh/vgpu-h20": "5", "pods": "9"}, "running": 2}
     ours["status"] |= {"allocated": {"volcano.sh/vgpu-h20": "1"}, "running": 0}  # a moment behind

@@ -8,7 +8,7 @@ import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
 from unit.kube.tiny_api import status as tiny_status
-from vc_egpu.cli import kubectl, stop
+from vc_egpu.cli import exit_status, kubectl, stop
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.wire.errors import Forbidden
 
@@ -27,7 +27,7 @@ def test_a_queue_that_the_shell_left_out_is_not_the_whole_cluster(
     """`stop-admitting $QUEUE` with QUEUE unset."""
     with pytest.raises(SystemExit) as ended:
         kubectl.main(["stop-admitting", *meant, *undo, "--kubeconfig", str(server.kubeconfig(tmp_path))])
-    assert ended.value.code == kubectl.EXIT_USAGE
+    assert ended.value.code == exit_status.EXIT_USAGE
     assert "--all" in capsys.readouterr().err
     assert server.requests == []
 
@@ -38,7 +38,7 @@ def test_all_is_the_switch_of_the_whole_cluster(
 ) -> None:
     kubeconfig = str(server.kubeconfig(tmp_path))
     server.script = [(404, tiny_status(404, "NotFound"), {}), (201, {"metadata": {}}, {})]
-    assert kubectl.main(["stop-admitting", "--all", *undo, "--kubeconfig", kubeconfig]) == kubectl.EXIT_OK
+    assert kubectl.main(["stop-admitting", "--all", *undo, "--kubeconfig", kubeconfig]) == exit_status.EXIT_OK
     (body,) = [body for method, _, body in server.requests if method == "POST"]
     assert body["data"] == {"stopAdmitting": written}
 

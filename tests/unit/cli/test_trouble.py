@@ -32,7 +32,7 @@ def test_a_node_out_of_service_is_left() -> None:
     node = docs.node("n1", docs.card("GPU-a"), ready="Unknown")
     node["spec"]["taints"] = [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]
     (note,) = of(node)
-    assert note == "node n1 is out of service: train-w-0 will be removed and placed anew"
+    assert note == "node n1 is out of service: train-w-0 will be removed and placed again"
 
 
 def test_a_node_that_is_gone() -> None:

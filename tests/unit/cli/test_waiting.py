@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
-from vc_egpu.cli import kubectl
+from vc_egpu.cli import exit_status, kubectl
 from vc_egpu.cli.views import render, waiting, why
 
 SENTENCE = "asks for 4 shares of h20 (61440 MiB, 25 cores each); the queue research has 2 of 6 left"
@@ -113,12 +113,12 @@ def test_of_one_namespace_or_of_all(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     kubeconfig = str(server.kubeconfig(tmp_path))
-    assert kubectl.main(["why", *flags, "-o", "json", "--kubeconfig", kubeconfig]) == kubectl.EXIT_OK
+    assert kubectl.main(["why", *flags, "-o", "json", "--kubeconfig", kubeconfig]) == exit_status.EXIT_OK
     assert [row["gang"] for row in json.loads(capsys.readouterr().out)["waiting"]] == gangs
 
 
 def test_a_job_in_all_namespaces_is_no_question(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         kubectl.main(["why", "train", "-A"])
-    assert exited.value.code == kubectl.EXIT_USAGE
+    assert exited.value.code == exit_status.EXIT_USAGE
     assert "not allowed with argument" in capsys.readouterr().err

@@ -56,7 +56,7 @@ def test_the_sentence_is_shown_whole() -> None:
 
 @pytest.mark.parametrize(("owner", "pods", "told"), [("", 0, True), ("train", 0, False), ("", 1, False)])
 def test_a_podgroup_that_was_left_over_waits_for_ever(owner: str, pods: int, *, told: bool) -> None:
-    """After `kubectl delete --cascade=orphan`, or restored beside the one that its Job makes."""
+    """After `kubectl delete --cascade=orphan`, or restored next to the one that its Job makes."""
     said = docs.verdict("WaitingForMembers", f"{pods} of 2 members are there")
     group = docs.group("train-1", "research", job=owner, said=said, members=2)
     own = [docs.pod("train-w-0", group="train-1", gated=True, phase="Pending")][:pods]

@@ -242,4 +242,4 @@ def test_every_metric_stands_in_the_docs() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs/jobs.md").read_text()
     for family in Metrics().registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        assert f"`{name}`" in page
+        assert f"| `{name}` | {family.type} |" in page

@@ -26,8 +26,8 @@ def exists(name: str, source: str) -> bool:
         return True
     for prefix in ("egpu_card_", "egpu_node_container_"):
         if name.startswith(prefix) and f'f"{prefix}{{name}}"' in source:
-            end = name.removeprefix(prefix)
-            return f'"{end}"' in source or f'f"{{prefix}}{end}"' in source
+            ends = {one.removeprefix(prefix) for one in (name, stem)}
+            return any(f'"{end}"' in source or f'f"{{prefix}}{end}"' in source for end in ends)
     return False
 
 
@@ -93,7 +93,7 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
 
 
 def test_pages_name_metrics_that_exist() -> None:
-    pages = [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "device-plugin/README.md"]
+    pages = [*(REPOSITORY / "docs").rglob("*.md"), REPOSITORY / "device-plugin/README.md"]
     named = {name.rstrip("_") for page in pages for name in NAME.findall(page.read_text())}
     named -= {"vc_egpu", "vc_egpu_node", "DCGM_FI_DEV"}  # packages, and a family's beginning
     source = defined()

@@ -15,7 +15,7 @@ from symbols.rows import found_by_threads
 from unit.native.memory_worlds import BUILD, CAP, LIBRARY, MIB, NATIVE, OK, World
 from unit.native.time_building import compiler
 
-LIB = NATIVE / "lib"
+LIB = NATIVE / "lib" / "base"
 
 
 def _wraps(kind: str = r"EGPU_WRAP(?:_NVML)?") -> set[str]:

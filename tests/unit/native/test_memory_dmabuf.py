@@ -74,7 +74,7 @@ def test_it_is_charged_as_the_memory_that_it_is_of(world: World, way: str, take:
 @pytest.mark.parametrize("take", [linear, by_handle])
 def test_what_it_keeps_of_freed_memory_no_call_tells(world: World, take: Take) -> None:
     """When its last descriptor goes no library can see. The driver counts it: the agent tells the library,
-    see ``tests/contract/node/test_beyond.py``."""
+    see ``tests/contract/node/test_unseen_memory.py``."""
     actor, watcher = world.actor().start(), world.watcher()
     empty = used(watcher)
     back = take(actor)

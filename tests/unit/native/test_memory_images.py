@@ -279,7 +279,8 @@ def test_the_driver_of_these_tests_takes_the_same_from_the_card(world: World) ->
 
 
 def test_garbled_images_are_read_within_their_bounds() -> None:
-    program = compiled("fuzz-images", "tests/fuzz_images.c", "lib/image.c", sanitize="address,undefined")
+    sources = ("tests/fuzz_images.c", "lib/memory/image.c")
+    program = compiled("fuzz-images", *sources, sanitize="address,undefined")
     run = subprocess.run([program, "200000"], capture_output=True, text=True, timeout=250, check=False)
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) > 20000

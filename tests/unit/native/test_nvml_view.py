@@ -52,7 +52,7 @@ print(memory.total, memory.free + memory.used)
 
 
 def _wrapped() -> set[str]:
-    rows = (NATIVE / "lib" / "symbols_memory.def").read_text()
+    rows = (NATIVE / "lib" / "base" / "symbols_memory.def").read_text()
     return set(re.findall(r"^EGPU_WRAP_NVML\((\w+)\)", rows, re.MULTILINE))
 
 

@@ -8,7 +8,8 @@ from unit.native.time_building import compiled
 
 STEPS_QUICK = 100_000
 STEPS_ALL = 1_000_000
-SOURCES = ("tests/properties_time.c", "lib/limiter.c", "lib/gate.c", "lib/settle.c", "lib/stretches.c")
+PARTS = ("limiter", "gate", "settle")
+SOURCES = ("tests/properties_time.c", *(f"lib/time/{part}.c" for part in PARTS))
 
 
 def _run(program: Path, steps: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from unit.node.built import ELF
 from unit.node.suspend_stage import Stage
 from unit.node.wall_stage import Wall
-from vc_egpu_node.isolation.library import LIBRARY_NAME
+from vc_egpu_node.vendors.nvidia.preload import LIBRARY_NAME
 
 NATIVE = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
 

@@ -1,6 +1,5 @@
 """A suspender with a scripted helper: its pods really hold memory, the clock is injected, no node is."""
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from vc_egpu_node.suspension.machine import Process, Record
 from vc_egpu_node.suspension.suspender import Store, Suspender
 from vc_egpu_node.suspension.verdict import Verdict
 from vc_egpu_node.suspension.work import Worker
-from vc_egpu_node.wall.secondwall import Seen
+from vc_egpu_node.wall.offences import Seen
 from vc_egpu_node.wall.wall import Look
 
 CARD = "GPU-1"
@@ -124,17 +123,9 @@ class Stage:
             look=self.card.look,
             shortage=self.card.shortage,
         )
-        self.worked = threading.Semaphore(0)
         self.suspender = Suspender(
             self, worker, Store(self.folder), lambda: self.policy, clock=lambda: self.now_s
         )
-        take = self.suspender._work
-
-        def work(pod: LowPod, record: Record, policy: Policy) -> None:
-            take(pod, record, policy)
-            self.worked.release()
-
-        self.suspender._work = work  # type: ignore[method-assign]
 
     # the world
     def pods(self) -> Mapping[str, LowPod] | None:
@@ -171,10 +162,14 @@ class Stage:
     def look(self) -> PodSuspension:
         """Until nothing is under way."""
         self.suspender.look()
-        while self.suspender._busy:
-            assert self.worked.acquire(timeout=60)
-            self.suspender.look()
+        self.settle()
         return self.said[-1].pods[UID]
+
+    def settle(self, *uids: str) -> None:
+        """Look until nothing is under way with these pods; none named: with any."""
+        while self.suspender.busy.intersection(uids) if uids else self.suspender.busy:
+            assert self.suspender.wait(60)
+            self.suspender.look()
 
     def state_now(self) -> SuspensionState:
         return Store(self.folder).all().get(UID, Record(UID, "ns", "train")).state

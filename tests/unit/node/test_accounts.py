@@ -23,7 +23,7 @@ from vc_egpu_node.isolation.accounts import (
     read_activity,
     read_usage,
 )
-from vc_egpu_node.wall.sight import container_of
+from vc_egpu_node.wall.owners_of_processes import container_of
 
 # --- pages -------------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ import yaml
 from vc_egpu.volcano.words.annotations import CardShare
 from vc_egpu_node.containers.admission import HeldShare
 from vc_egpu_node.containers.cdi import Grant, GrantFolder, read_grant, spec_of
-from vc_egpu_node.vendors.nvidia import toolkit as toolkit_module
-from vc_egpu_node.vendors.nvidia.toolkit import CardNames, Edits, Toolkit, ToolkitError
+from vc_egpu_node.vendors.base import CardReading, Edits, EditsError
+from vc_egpu_node.vendors.nvidia.toolkit import Toolkit
+from vc_egpu_node.vendors.nvidia.words import NvidiaCard
 
 FIXTURE = Path(__file__).parent / "nvidia-cdi.yaml"
 NO_DRIVER = Path("/nonexistent/nvidiactl")
@@ -38,6 +39,10 @@ def grant(name: str = "abc-def", **changes: object) -> Grant:
         **changes,
     }
     return Grant(**values)  # type: ignore[arg-type]
+
+
+def reading(uuid: str, index: int, minor: int = -1) -> CardReading:
+    return CardReading(uuid, index, "NVIDIA H20", 98304, facts=NvidiaCard(minor=minor))
 
 
 def test_the_container_sees_its_entry_of_the_annotation(tmp_path: Path) -> None:
@@ -149,7 +154,7 @@ def test_a_grant_in_another_version_s_words_is_none(tmp_path: Path) -> None:
 
 def test_exactly_the_chosen_cards_are_merged(tmp_path: Path) -> None:
     toolkit = Toolkit([FIXTURE], "required", NO_DRIVER)
-    spec = spec_of(grant(), toolkit.edits([CardNames(CARD_1, 0)]), tmp_path)
+    spec = spec_of(grant(), toolkit.edits([reading(CARD_1, 0)]), tmp_path)
     edits = spec["devices"][0]["containerEdits"]
     nodes = [node["path"] for node in edits["deviceNodes"]]
     assert nodes == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"]
@@ -159,7 +164,7 @@ def test_exactly_the_chosen_cards_are_merged(tmp_path: Path) -> None:
     assert values["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert values["NVIDIA_CTK_LIBCUDA_DIR"] == "/usr/lib/x86_64-linux-gnu"
     assert spec["cdiVersion"] == "0.6.0"
-    both = toolkit.edits([CardNames(CARD_1, 0), CardNames(CARD_2, 1)]).merged()
+    both = toolkit.edits([reading(CARD_1, 0), reading(CARD_2, 1)]).merged()
     assert [node["path"] for node in both["deviceNodes"]][2:] == ["/dev/nvidia0", "/dev/nvidia1"]
     assert len(both["hooks"]) == 2
 
@@ -188,7 +193,7 @@ def _newer(tmp_path: Path) -> Toolkit:
 
 
 def test_every_list_of_every_card_is_merged_whatever_it_is_called(tmp_path: Path) -> None:
-    both = _newer(tmp_path).edits([CardNames(CARD_1, 0), CardNames(CARD_2, 1)])
+    both = _newer(tmp_path).edits([reading(CARD_1, 0), reading(CARD_2, 1)])
     edits = spec_of(grant(native=True), both, tmp_path)["devices"][0]["containerEdits"]
     assert [node.get("minor") for node in edits["deviceNodes"]] == [None, None, 0, 1]
     assert [one["name"] for one in edits["netDevices"]] == ["eth0", "eth1"]
@@ -202,19 +207,24 @@ def test_every_list_of_every_card_is_merged_whatever_it_is_called(tmp_path: Path
 def test_a_share_is_not_what_the_container_s_environment_says(tmp_path: Path) -> None:
     """That hook sets, as root, what the driver guarantees and allows the container on the card, as the tenant
     wrote it into the environment. Who has the card alone may."""
-    edits = _newer(tmp_path).edits([CardNames(CARD_1, 0)])
-    shared, whole = (
-        spec_of(grant(native=native), edits, tmp_path)["devices"][0]["containerEdits"]["hooks"]
-        for native in (False, True)
+    toolkit, cards = _newer(tmp_path), [reading(CARD_1, 0)]
+    shared, again, whole = (
+        spec_of(grant(), edits, tmp_path)["devices"][0]["containerEdits"]["hooks"]
+        for edits in (
+            toolkit.edits(cards, shared=True),
+            toolkit.record(cards, shared=True),
+            toolkit.edits(cards, shared=False),
+        )
     )
+    assert again == shared
     assert [one["args"][1] for one in shared] == ["create-symlinks", "update-ldcache", "chmod"]
     assert len(whole) == 4
 
 
 def test_a_card_that_the_spec_does_not_know_is_refused() -> None:
     toolkit = Toolkit([FIXTURE], "required", NO_DRIVER)
-    with pytest.raises(ToolkitError, match="knows neither GPU-zzz nor card 0"):
-        toolkit.edits([CardNames("GPU-zzz", 0)])
+    with pytest.raises(EditsError, match="knows neither GPU-zzz nor card 0"):
+        toolkit.edits([reading("GPU-zzz", 0)])
 
 
 def test_a_spec_of_another_driver_is_not_used(tmp_path: Path) -> None:
@@ -224,31 +234,31 @@ def test_a_spec_of_another_driver_is_not_used(tmp_path: Path) -> None:
     for folder, version in ((fresh, new), (stale, old)):
         folder.mkdir()
         (folder / "nvidia.yaml").write_text(FIXTURE.read_text().replace(old, version))
-    card = CardNames(CARD_1, 0)
+    card = reading(CARD_1, 0)
     reason = f"was made for driver {old}, and {new} is loaded: run nvidia-ctk cdi generate again"
-    with pytest.raises(ToolkitError, match=reason):
+    with pytest.raises(EditsError, match=reason):
         Toolkit([stale], "required", NO_DRIVER).edits([card], new)
     assert reason in Toolkit([stale], "auto", NO_DRIVER).unusable([card], new)[CARD_1]
     both = Toolkit([stale, fresh], "required", NO_DRIVER)
     assert new in str(both.edits([card], new))
     assert old in str(both.edits([card], old))
-    with pytest.raises(ToolkitError, match="knows neither GPU-zzz"):
-        both.edits([CardNames("GPU-zzz", 7)], new)
+    with pytest.raises(EditsError, match="knows neither GPU-zzz"):
+        both.edits([reading("GPU-zzz", 7)], new)
 
 
 @pytest.mark.parametrize("library", ["libcuda.so.1.1", "libcuda.so", "libother.so.570.124.06"])
 def test_a_spec_that_does_not_say_its_driver_is_one_of_any(tmp_path: Path, library: str) -> None:
     spec = tmp_path / "nvidia.yaml"
     spec.write_text(FIXTURE.read_text().replace("libcuda.so.570.124.06", library))
-    assert Toolkit([tmp_path], "required", NO_DRIVER).unusable([CardNames(CARD_1, 0)], "580.65.06") == {}
-    assert Toolkit([FIXTURE], "required", NO_DRIVER).unusable([CardNames(CARD_1, 0)], "") == {}
+    assert Toolkit([tmp_path], "required", NO_DRIVER).unusable([reading(CARD_1, 0)], "580.65.06") == {}
+    assert Toolkit([FIXTURE], "required", NO_DRIVER).unusable([reading(CARD_1, 0)], "") == {}
 
 
 def test_positions_count_only_where_no_card_has_a_uuid(tmp_path: Path) -> None:
     document = yaml.safe_load(FIXTURE.read_text())
     document["devices"] = [device for device in document["devices"] if not device["name"].startswith("GPU-")]
     (tmp_path / "nvidia.json").write_text(json.dumps(document))
-    edits = Toolkit([tmp_path], "auto", NO_DRIVER).edits([CardNames("GPU-zzz", 1)]).merged()
+    edits = Toolkit([tmp_path], "auto", NO_DRIVER).edits([reading("GPU-zzz", 1)]).merged()
     assert "/dev/nvidia1" in [node["path"] for node in edits["deviceNodes"]]
 
 
@@ -261,10 +271,10 @@ def test_a_spec_by_which_another_card_would_be_opened_is_not_used(tmp_path: Path
         document["devices"] = [one for one in document["devices"] if not one["name"].startswith("GPU-")]
     (tmp_path / "nvidia.yaml").write_text(yaml.safe_dump(document))
     toolkit = Toolkit([tmp_path], "required", NO_DRIVER)
-    toolkit.edits([CardNames(CARD_1, 0, minor=0), CardNames(CARD_2, 1, minor=1)])
-    moved = CardNames(CARD_2, 0 if by == "uuid" else 1, minor=0)
+    toolkit.edits([reading(CARD_1, 0, minor=0), reading(CARD_2, 1, minor=1)])
+    moved = reading(CARD_2, 0 if by == "uuid" else 1, minor=0)
     reason = f"opens another card for {CARD_2}, which is /dev/nvidia0 now: run nvidia-ctk cdi generate again"
-    with pytest.raises(ToolkitError, match=reason):
+    with pytest.raises(EditsError, match=reason):
         toolkit.edits([moved])
     assert reason in toolkit.unusable([moved])[CARD_2]
     fresh = FIXTURE.read_text().replace("nvidia1}", "nvidia7}").replace("nvidia0}", "nvidia1}")
@@ -276,22 +286,22 @@ def test_a_spec_by_which_another_card_would_be_opened_is_not_used(tmp_path: Path
 def test_without_a_spec(tmp_path: Path) -> None:
     device = tmp_path / "nvidiactl"
     toolkit = Toolkit([tmp_path / "cdi"], "auto", device)
-    assert toolkit.edits([CardNames(CARD_1, 0)]).merged() == {}
+    assert toolkit.edits([reading(CARD_1, 0)]).merged() == {}
     device.touch()  # a driver was loaded
     for needed in (toolkit, Toolkit([tmp_path / "cdi"], "required", NO_DRIVER)):
-        with pytest.raises(ToolkitError, match="run nvidia-ctk cdi generate"):
-            needed.edits([CardNames(CARD_1, 0)])
+        with pytest.raises(EditsError, match="run nvidia-ctk cdi generate"):
+            needed.edits([reading(CARD_1, 0)])
 
 
 def test_a_spec_that_changes_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "nvidia.yaml"
     path.write_text("kind: nvidia.com/gpu\ndevices: [{name: x}]\n")
     toolkit = Toolkit([tmp_path], "auto", NO_DRIVER)
-    assert list(toolkit.unusable([CardNames(CARD_1, 0)])) == [CARD_1]
+    assert list(toolkit.unusable([reading(CARD_1, 0)])) == [CARD_1]
     fresh = tmp_path / "new"
     fresh.write_text(FIXTURE.read_text())
     fresh.replace(path)
-    assert toolkit.unusable([CardNames(CARD_1, 0)]) == {}
+    assert toolkit.unusable([reading(CARD_1, 0)]) == {}
 
 
 def test_each_file_is_read_once_whatever_it_is(
@@ -301,20 +311,20 @@ def test_each_file_is_read_once_whatever_it_is(
     asks."""
     read: list[str] = []
 
-    def note(path: Path) -> dict[str, object]:
+    def note(path: Path, encoding: str) -> str:
         read.append(path.name)
-        return parse(path)
+        return path.read_bytes().decode(encoding)
 
-    parse = toolkit_module._parse
-    monkeypatch.setattr(toolkit_module, "_parse", note)
-    document = yaml.safe_load(FIXTURE.read_text())
-    (tmp_path / "nvidia.yaml").write_text(FIXTURE.read_text())
+    text = FIXTURE.read_text()
+    monkeypatch.setattr(Path, "read_text", note)
+    document = yaml.safe_load(text)
+    (tmp_path / "nvidia.yaml").write_text(text)
     (tmp_path / "management.nvidia.com-gpu.yaml").write_text(
         yaml.safe_dump({**document, "kind": "management.nvidia.com/gpu"})
     )
     (tmp_path / "nvidia-old.yaml").write_text("devices: [")
     toolkit = Toolkit([tmp_path], "required", NO_DRIVER)
-    cards = [CardNames(CARD_1, 0), CardNames(CARD_2, 1)]
+    cards = [reading(CARD_1, 0), reading(CARD_2, 1)]
     for _ in range(3):
         assert toolkit.unusable(cards) == {}
     assert sorted(read) == ["management.nvidia.com-gpu.yaml", "nvidia-old.yaml", "nvidia.yaml"]
@@ -333,7 +343,7 @@ def test_a_file_that_is_being_written_is_read_again(tmp_path: Path) -> None:
     path.write_text(text[: len(text) // 2])
     then = path.stat().st_mtime_ns
     toolkit = Toolkit([tmp_path], "required", NO_DRIVER)
-    assert toolkit.unusable([CardNames(CARD_1, 0)])
+    assert toolkit.unusable([reading(CARD_1, 0)])
     path.write_text(text)
     os.utime(path, ns=(then, then))
-    assert toolkit.unusable([CardNames(CARD_1, 0)]) == {}
+    assert toolkit.unusable([reading(CARD_1, 0)]) == {}

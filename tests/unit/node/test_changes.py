@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from unit.node.granted import grant
 from vc_egpu.volcano.words.annotations import Cards, CardShare
-from vc_egpu_node.isolation.live import NotChangeableError, wanted
+from vc_egpu_node.isolation.live_limits import NotChangeableError, wanted
 
 
 def cards(**changes: Any) -> Cards:

@@ -8,7 +8,7 @@ from unit.node.wall_stage import Wall
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.pages import USAGE
 from vc_egpu_node.vendors.base import ProcessSample
-from vc_egpu_node.wall.secondwall import Offence
+from vc_egpu_node.wall.offences import Offence
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The guard of a node's shares: its settings, and why it lets nobody in."""
+"""The guard of a node's shares: its settings, and why it lets no pod in."""
 
 import platform
 from collections.abc import Callable
@@ -8,9 +8,12 @@ import pytest
 from unit.node.built import ELF
 from vc_egpu.volcano.words.node_policy import Policy, PolicyError, parse_policy
 from vc_egpu_node.cards.monitor import Observation
-from vc_egpu_node.guard import Guard, timings_of
+from vc_egpu_node.guard import protection_of, timings_of
 from vc_egpu_node.isolation.control import Timings
 from vc_egpu_node.settings.config import Settings, parse_flags
+from vc_egpu_node.vendors.nvidia.bundle import bundle
+
+NVIDIA = bundle(Settings("n"))
 
 
 def test_settings_of_the_node() -> None:
@@ -34,16 +37,15 @@ def test_a_node_without_a_library_says_so(
     library = None if name is None else tmp_path / name
     settings = Settings("n", tmp_path, library=library, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
     observe: Callable[[], Observation] = Observation
-    guard = Guard(settings, policy=Policy, observation=observe)
+    guard = protection_of(settings, NVIDIA, policy=Policy, observation=observe)
     assert guard.isolation is None
-    assert guard.look_interval_s == 0
     assert not (tmp_path / "r").exists()
     if name is None:
         assert (guard.problem, guard.closed) == ("", "")
         assert "nothing limits them" in caplog.text
     else:
         assert guard.problem == guard.closed
-        assert "nobody gets a share: there is no" in guard.closed
+        assert "no pod gets a share: there is no" in guard.closed
         assert not guard.passing
 
 
@@ -53,9 +55,9 @@ def test_a_disk_that_takes_nothing_lets_nobody_go_unlimited(tmp_path: Path, sour
     (tmp_path / which).write_text("in the way")
     settings = Settings("n", tmp_path, library=source, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
     source.write_bytes(ELF[:-2] + {"x86_64": 62, "aarch64": 183}[platform.machine()].to_bytes(2, "little"))
-    guard = Guard(settings, policy=Policy, observation=Observation)
+    guard = protection_of(settings, NVIDIA, policy=Policy, observation=Observation)
     assert guard.isolation is None
-    assert "nobody gets a share" in guard.closed
+    assert "no pod gets a share" in guard.closed
     assert guard.passing
 
 
@@ -63,8 +65,8 @@ def test_a_test_build_is_used_and_named(tmp_path: Path, source: Path) -> None:
     settings = Settings("n", tmp_path, library=source, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
     here = ELF[:-2] + {"x86_64": 62, "aarch64": 183}[platform.machine()].to_bytes(2, "little")
     source.write_bytes(here + b"getenv EGPU_TEST_ROOT")
-    guard = Guard(settings, policy=Policy, observation=Observation)
+    guard = protection_of(settings, NVIDIA, policy=Policy, observation=Observation)
     assert guard.isolation is not None
     assert guard.problem == f"{source} is a test build: programs can choose their own limits"
     source.write_bytes(here)
-    assert Guard(settings, policy=Policy, observation=Observation).problem == ""
+    assert protection_of(settings, NVIDIA, policy=Policy, observation=Observation).problem == ""

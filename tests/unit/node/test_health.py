@@ -1,6 +1,6 @@
 """Health is a state with a way back."""
 
-from vc_egpu_node.cards.health import WELL, Health, step
+from vc_egpu_node.cards.monitor import WELL, Health, step
 
 
 def test_a_card_falls_ill_and_recovers_after_a_quiet_time() -> None:

@@ -20,6 +20,7 @@ from vc_egpu_node.cards.inventory import (
     take_stock,
 )
 from vc_egpu_node.vendors.base import CardReading, NodeReading
+from vc_egpu_node.vendors.nvidia.words import FACTS, NvidiaCard
 
 TABLE = ModelTable(
     models=(
@@ -51,6 +52,7 @@ def stock(
         ill=ill or {},
         holdings=holdings or {},
         previous=previous,
+        vendor=FACTS,
     )
 
 
@@ -73,7 +75,7 @@ def test_healthy_cards_are_offered_by_model() -> None:
             {"closed_to": "others"},
             "its compute mode lets one program alone in: nvidia-smi -i GPU-0 -c DEFAULT",
         ),
-        ({"closed_to": "all"}, "its compute mode lets nobody in: nvidia-smi -i GPU-0 -c DEFAULT"),
+        ({"closed_to": "all"}, "its compute mode lets no program in: nvidia-smi -i GPU-0 -c DEFAULT"),
     ],
 )
 def test_cards_that_are_not_offered_say_why(changes: dict[str, object], reason: str) -> None:
@@ -233,15 +235,15 @@ def test_counters_are_no_less_than_the_cards_offer_and_only_ours() -> None:
 
 def test_labels() -> None:
     inventory = stock(card(0), card(1), card(2, product="Other")).node_cards
-    assert labels(inventory) == {
+    assert labels(inventory, FACTS.labels) == {
         "model.egpu.volcano.sh/h20": "2",
         "nvidia.com/gpu.present": "true",
         "nvidia.com/gpu.count": "3",
         "nvidia.com/gpu.product": "NVIDIA-H20",
     }
-    assert labels(stock().node_cards) == {}
+    assert labels(stock().node_cards, FACTS.labels) == {}
     cut = stock(card(0, product=f"{'N' * 62} GPU")).node_cards
-    assert labels(cut)["nvidia.com/gpu.product"] == "N" * 62  # it may not end in a dash
+    assert labels(cut, FACTS.labels)["nvidia.com/gpu.product"] == "N" * 62  # it may not end in a dash
 
 
 _TEXT = st.text(max_size=200)
@@ -252,12 +254,10 @@ _GARBAGE = st.builds(
     index=_NUMBER,
     product=st.one_of(_TEXT, st.just("NVIDIA H20")),
     memory_mib=_NUMBER,
-    sm_count=_NUMBER,
     clock_mhz=_NUMBER,
-    compute_capability=_TEXT,
     pci_bus_id=_TEXT,
-    minor=_NUMBER,
     partitioned=st.booleans(),
+    facts=st.builds(NvidiaCard, sm_count=_NUMBER, compute_capability=_TEXT, minor=_NUMBER),
     links=st.dictionaries(_TEXT, st.integers(0, 18), max_size=4),
 )
 
@@ -274,6 +274,7 @@ def test_garbage_never_raises_and_can_be_read_back(
         ill={"GPU-0": problem or "ill"},
         holdings={"GPU-1": Holding(("p",))},
         previous=stock(card(0), card(1)).node_cards,
+        vendor=FACTS,
     )
     assert NodeCards.decode(result.node_cards.encode()) == result.node_cards
     for entry in result.node_cards.cards:

@@ -12,17 +12,15 @@ from unit.node.granted import grant
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.isolation import abi
 from vc_egpu_node.isolation.control import Control, Timings
-from vc_egpu_node.isolation.library import (
+from vc_egpu_node.isolation.lifecycle import Isolation
+from vc_egpu_node.isolation.pages import ACTIVITY, KINDS, USAGE, SharedPages
+from vc_egpu_node.vendors.base import Edits, LibraryError
+from vc_egpu_node.vendors.nvidia.preload import (
     HOOK_NAME,
     LIBRARY_NAME,
     STUB_NAME,
-    LibraryError,
-    drop_unused,
     install,
 )
-from vc_egpu_node.isolation.lifecycle import Isolation
-from vc_egpu_node.isolation.pages import ACTIVITY, KINDS, USAGE, SharedPages
-from vc_egpu_node.vendors.nvidia.toolkit import Edits
 
 # --- the library -------------------------------------------------------------------------------------
 
@@ -39,7 +37,7 @@ def test_a_version_is_installed_once_and_never_replaced(tmp_path: Path, source: 
     second = install(source, tmp_path / "versions", "x86_64")
     assert second.digest != first.digest
     assert (first.folder / "root/lib64" / LIBRARY_NAME).read_bytes() == ELF + b"one"
-    drop_unused(tmp_path / "versions", {second.digest})
+    second.drop_others({second.digest})
     assert [path.name for path in (tmp_path / "versions").iterdir()] == [second.digest]
 
 
@@ -201,7 +199,7 @@ def test_a_container_from_before_there_were_seeds_goes_on_without(node: Node) ->
     node.let_in(one)
     node.isolation.seed("a").path.unlink()
     node.restart()
-    node.grants.write(one, Edits(), {}, running=True)
+    node.grants.record(one, Edits(), {})
     assert "/run/egpu/seed" not in {mount["containerPath"] for mount in node.edits("a")["mounts"]}
     node.isolation.refresh([grant("a", ("GPU-0", 700, 20))])
     assert not node.isolation.seed("a").path.exists()

@@ -11,7 +11,7 @@ from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 from vc_egpu_node.cards.monitor import Observation, unattributed_mib
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.vendors.base import CardSample, ProcessSample
-from vc_egpu_node.wall.secondwall import Offence
+from vc_egpu_node.wall.offences import Offence
 
 LOOKS = 20
 """Longer than any memory of an earlier look."""

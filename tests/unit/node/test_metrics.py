@@ -11,7 +11,7 @@ from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.isolation.accounts import Activity
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.suspension.suspender import SuspendedPod
-from vc_egpu_node.wall.secondwall import ACTIONS, Offence
+from vc_egpu_node.wall.offences import ACTIONS, Offence
 from vc_egpu_node.wall.wall import Account
 
 LABELS = {"namespace": "ns", "pod": "p", "container": "main", "uuid": "GPU-0"}

@@ -1,5 +1,7 @@
 """What the agent shows of the containers of suspended pods."""
 
+from pathlib import Path
+
 import pytest
 from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.volcano.words.annotations import CardShare, NodeCards
@@ -57,3 +59,13 @@ def test_where_nobody_was_suspended_there_is_no_family() -> None:
     view = View("n1", Observation(), NodeCards(), grants=[grant("p", "main")])
     names = {family.name for family in Metrics(lambda: view).collect()}
     assert not any("suspended" in name for name in names)
+
+
+def test_the_page_has_every_family_of_ours_with_its_type() -> None:
+    """Those of cards have dcgm-exporter's names, and its documents."""
+    page = (Path(__file__).resolve().parents[3] / "device-plugin/README.md").read_text()
+    suspended = SuspendedPod("ns", "p", SuspensionState.SUSPENDED, 12.5, 740)
+    view = View("n1", Observation(), NodeCards(), isolated=True, suspensions=[suspended])
+    for family in Metrics(lambda: view).registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert name.startswith("DCGM_FI_DEV_") or f"| `{name}` | {family.type} |" in page, name

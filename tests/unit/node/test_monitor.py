@@ -12,8 +12,6 @@ BETWEEN_S = 0.01
 class Storm:
     """A driver that tells of an error again and again. Its clock goes on only while it is waited for."""
 
-    name = "storm"
-
     def __init__(self, *events: CardEvent) -> None:
         self.events = events
         """Empty: they speak of programs only, of which nobody is told, but the wait is over."""
@@ -50,13 +48,11 @@ def watched(storm: Storm, rounds: int, look_interval_s: float = 2.0) -> Monitor:
         rescan_interval_s=60.0,
         recovery_s=lambda: 60.0,
         on_change=lambda: None,
-        look_interval_s=look_interval_s,
         clock=lambda: storm.now_s,
     )
-    monitor._scan()
+    monitor.read_processes(look_interval_s, lambda: None)
     for _ in range(rounds):
-        monitor._probe()
-        monitor._listen()
+        monitor.turn()
     return monitor
 
 
@@ -71,7 +67,7 @@ def test_programs_that_crash_again_and_again_do_not_have_processes_read_more_oft
 
 def test_nor_do_errors_of_the_card() -> None:
     """Which is ill at once, and looked at for that."""
-    storm = Storm(CardEvent("GPU-1", 79))
+    storm = Storm(CardEvent("GPU-1", 79, "XID 79"))
     monitor = watched(storm, 300)
     assert monitor.observation.ill == {"GPU-1": "XID 79"}
     assert storm.probed == 300

@@ -1,6 +1,6 @@
 """How often the agent looks whether the containers of ended pods are gone."""
 
-from vc_egpu_node.containers.collect import LEAVING_MOST_S, LEAVING_S, Patience
+from vc_egpu_node.containers.collector import LEAVING_MOST_S, LEAVING_S, Patience
 
 IDLE_S = 10.0
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from vc_egpu.kube import Change, ChangeKind
-from vc_egpu_node.api.pods import REMADE_S, NodePods, requested, slim, view
+from vc_egpu_node.api.pods import REMADE_S, NamesInUse, requested, slim, view
 
 
 def pod(**status: object) -> dict[str, object]:
@@ -59,11 +59,11 @@ def test_requests_of_unfinished_pods_are_summed() -> None:
 
 
 class Feed:
-    """Stands for the connection: nothing is asked over it, changes are handed in."""
+    """Changes as the watch tells them, and a clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.pods = NodePods(self, "n", lambda: None, clock=lambda: self.now)  # type: ignore[arg-type]
+        self.names = NamesInUse(clock=lambda: self.now)
 
     def say(self, kind: ChangeKind, uid: str, old: str | None = None) -> None:
         def document(uid: str) -> dict[str, Any]:
@@ -72,10 +72,10 @@ class Feed:
             return slim(full)
 
         change = Change(kind, document(uid), document(old) if old else None)
-        self.pods._changed(change)
+        self.names.take(change)
 
     def remade(self, name: str = "p") -> bool:
-        return self.pods.may_be_remade("ns", name)
+        return self.names.may_be_remade("ns", name)
 
 
 def test_a_young_watch_cannot_tell_whether_a_pod_was_remade() -> None:

@@ -19,11 +19,11 @@ from vc_egpu_node.containers.allocations import AllocationStore
 from vc_egpu_node.containers.cdi import FILE_PREFIX, GrantFolder
 from vc_egpu_node.deviceplugin.plugin import SOCKET_PREFIX
 from vc_egpu_node.isolation.control import Timings
-from vc_egpu_node.isolation.library import LIBRARY_NAME, install
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE, SharedPages
 from vc_egpu_node.settings.config import Settings
-from vc_egpu_node.vendors.nvidia.toolkit import Edits
+from vc_egpu_node.vendors.base import Edits
+from vc_egpu_node.vendors.nvidia.preload import LIBRARY_NAME, install
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
 NODE_PATH = "/api/v1/nodes/n1"

@@ -2,8 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from vc_egpu_node.cards.inventory import Offer
-from vc_egpu_node.cards.slots import slot_id, slots
+from vc_egpu_node.cards.inventory import Offer, slot_id, slots
 
 
 def test_all_slots_of_all_cards() -> None:

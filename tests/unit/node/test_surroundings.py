@@ -9,6 +9,7 @@ from vc_egpu_node.containers.cgroups import PodCgroups
 from vc_egpu_node.containers.processes import AGAIN_S, ContainerOfProcess, Host, Use
 from vc_egpu_node.containers.runtime import bypasses, cdi_off
 from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.vendors.nvidia.words import FACTS
 
 UID = "0bd41001-1111-2222-3333-444444444444"
 UNDERSCORED = UID.replace("-", "_")
@@ -21,9 +22,9 @@ class Counting(ContainerOfProcess):
 
     walks = 0
 
-    def _in_pods(self) -> Iterator[Host]:
+    def of_pods(self) -> Iterator[Host]:
         self.walks += 1
-        return super()._in_pods()
+        return super().of_pods()
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_a_default_runtime_that_hands_out_all_cards(
     tmp_path: Path, name: str, text: str, warns: bool
 ) -> None:
     (tmp_path / name).write_text(text)
-    found = bypasses([tmp_path])
+    found = bypasses([tmp_path], FACTS)
     assert bool(found) is warns
     assert not warns or "nvidia" in found[0]
 

@@ -67,7 +67,7 @@ def test_an_api_server_that_is_away_hears_of_it_later(stage: Stage) -> None:
     stage.api_down = True
     stage.order(1)
     stage.suspender.look()
-    assert stage.worked.acquire(timeout=60)
+    assert stage.suspender.wait(60)
     stage.suspender.look()
     assert stage.said == []
     stage.api_down = False
@@ -124,13 +124,10 @@ def test_who_waits_for_room_keeps_nobody_from_making_it(stage: Stage) -> None:
     stage.card.free_mib = 0
     stage.pods_here = {UID: low_pod(suspend=order(2)), **others}
     stage.suspender.look()
-    assert stage.worked.acquire(timeout=60)  # the one that leaves: all others wait
-    stage.suspender.look()
+    stage.settle(UID)  # the one that leaves: all others wait
     assert stage.said[-1].pods[UID].state == "suspended"
     stage.card.free_mib = 1
-    while stage.suspender._busy:
-        assert stage.worked.acquire(timeout=60)
-        stage.suspender.look()
+    stage.settle()
     assert {one.state for uid, one in stage.said[-1].pods.items() if uid != UID} == {"running"}
 
 
@@ -198,9 +195,7 @@ def test_pods_that_are_ordered_away_together_are_judged_one_after_the_other(stag
     stage.suspender.look()
     assert stage.leaving == {"uid-1": frozenset(), "uid-2": {"uid-1"}}
     assert stage.booked == {"uid-1": 8_000}
-    while stage.suspender._busy:
-        assert stage.worked.acquire(timeout=60)
-        stage.suspender.look()
+    stage.settle()
     assert stage.leaving["uid-2"] == frozenset()  # what has left is no longer in the host's free memory
     said = stage.said[-1].pods
     assert {uid: one.state for uid, one in said.items()} == {"uid-1": "suspended", "uid-2": "running"}

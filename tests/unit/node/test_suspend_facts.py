@@ -13,7 +13,7 @@ from vc_egpu_node.isolation.accounts import Slot, Usage
 from vc_egpu_node.suspension.facts import FactsOf, LowPod, NodeState
 from vc_egpu_node.suspension.room import MemoryLimits
 from vc_egpu_node.suspension.verdict import Facts, MemoryRoom, judge
-from vc_egpu_node.wall.secondwall import Seen
+from vc_egpu_node.wall.offences import Seen
 from vc_egpu_node.wall.wall import Look
 
 UID = "0b5f1f0e-0000-4000-8000-000000000001"

@@ -1,5 +1,6 @@
 """What is said to the checkpoint helper and by it, and the pod in which it runs."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ class Api:
         self.reflector = self
         self.results = Path("/nowhere")
         self.answer = ""
+        self.clock_s = itertools.count(0, 20)
+        """Each look at it is 20 seconds later."""
 
     def get(self, *arguments: Any) -> Any:
         if isinstance(arguments[0], str):
@@ -73,14 +76,13 @@ class Api:
 
 
 def pod_helper(api: Api) -> PodHelper:
-    clock = iter(range(0, 10**6, 20))
     return PodHelper(
         api,  # type: ignore[arg-type]
         node="n",
         namespace="system",
         pods=api,  # type: ignore[arg-type]
         results=api.results,
-        clock=lambda: float(next(clock)),
+        clock=lambda: float(next(api.clock_s)),
     )
 
 
@@ -172,7 +174,7 @@ def test_a_pod_that_does_not_begin_is_not_waited_for_until_its_end(
     error, text = (HelperError, "while it ran") if begins else (NotBegunError, "ImagePullBackOff")
     with pytest.raises(error, match=text):
         helper.run("suspend", [(7, 9)], 10)
-    assert helper._clock() < 200
+    assert next(api.clock_s) < 200
 
 
 def test_a_pod_that_is_refused_or_whose_making_is_not_known() -> None:
@@ -184,11 +186,11 @@ def test_a_pod_that_is_refused_or_whose_making_is_not_known() -> None:
     api.refuse = Temporary("time-out")
     with pytest.raises(NotNowError, match="time-out"):
         helper.run("suspend", [(7, 9)], 10)
-    (lost,) = helper._lost
+    (lost,) = helper.lost
     api.refuse = None
     api.pods[lost] = {"status": {"phase": "Running"}}  # it was made all the same
     assert helper.run("suspend", [(7, 9)], 10).done
-    assert (api.pods, helper._lost) == ({}, set())
+    assert (api.pods, helper.lost) == ({}, frozenset())
 
 
 def test_a_helper_that_does_not_end_halts_no_other_pod(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,9 +111,9 @@ def test_of_what_lies_in_a_pod_only_containers_count_each_with_its_own_limit(tmp
     expected = tuple(Limited(name, mib, 1) for name, mib in ids.items())
     assert limits.of_pod(UID, frozenset(ids)) == expected
     limits.forget(frozenset({UID}))
-    assert limits._known == {UID: pod}
+    assert limits.known == {UID: pod}
     limits.forget(frozenset())
-    assert limits._known == {}
+    assert limits.known == {}
     assert limits.of_pod(UID, frozenset(ids)) == expected
 
 

@@ -3,7 +3,7 @@
 from unit.node.doubtful import CARD, MIB
 from unit.node.wall_stage import Wall
 from vc_egpu_node.vendors.base import ProcessSample
-from vc_egpu_node.wall.secondwall import Offence
+from vc_egpu_node.wall.offences import Offence
 
 
 def test_what_the_driver_did_not_tell_proves_nothing_and_clears_nobody(wall: Wall) -> None:

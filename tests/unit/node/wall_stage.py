@@ -11,12 +11,11 @@ from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.processes import ContainerOfProcess, Host
 from vc_egpu_node.isolation.control import Timings
-from vc_egpu_node.isolation.library import LIBRARY_NAME, install
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import USAGE, SharedPages
-from vc_egpu_node.vendors.base import ProcessSample
-from vc_egpu_node.vendors.nvidia.toolkit import Edits
-from vc_egpu_node.wall.secondwall import Offence
+from vc_egpu_node.vendors.base import Edits, ProcessSample
+from vc_egpu_node.vendors.nvidia.preload import LIBRARY_NAME, install
+from vc_egpu_node.wall.offences import Offence
 from vc_egpu_node.wall.wall import SecondWall
 
 

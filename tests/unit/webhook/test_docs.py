@@ -20,3 +20,9 @@ WORDS = [
 @pytest.mark.parametrize("word", sorted({w for w in WORDS if not w.endswith("_created")}))
 def test_it_is_documented(word: str) -> None:
     assert f"`{word}`" in PAGE
+
+
+def test_the_table_of_metrics_has_their_types() -> None:
+    for family in Metrics.create().registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert f"| `{name}` | {family.type} |" in PAGE

@@ -9,7 +9,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.webhook.policies.checks import Identities, admission_policies
 from vc_egpu.webhook.policies.manifests import files, main, webhook_configurations
 from vc_egpu.webhook.serving.reviewer import PATHS
-from vc_egpu_node.api.node import SHARED_LABELS
+from vc_egpu_node.vendors.registry import SHARED_LABELS
 
 FOLDER = Path(__file__).resolve().parents[3] / "manifests" / "base" / "webhook"
 

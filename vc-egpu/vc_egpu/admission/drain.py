@@ -1,6 +1,7 @@
 """Before removal: every gate of ours is lifted or reported, every suspended pod is told to come back.
 
-No pod is left waiting for nobody. Whether a pod has room on its cards its node's agent sees for itself.
+No pod goes on waiting for a product that is gone. The node's agent sees for itself whether a suspended pod
+has room on its cards.
 """
 
 import logging
@@ -36,7 +37,7 @@ def drain(api: ApiConnection) -> int:
 
 
 def _if_concerned(document: Json) -> Json:
-    """Of all other pods of the cluster nothing is kept."""
+    """Nothing is kept of all other pods of the cluster."""
     return document if _bears_order(document) or _is_gated(document) else {"metadata": {}}
 
 

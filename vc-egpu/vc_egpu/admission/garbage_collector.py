@@ -1,9 +1,9 @@
 """Python's garbage collector, kept off the path of decisions.
 
-A full pass looks at everything that the mirror holds, which takes a third of a second on a large cluster, and
-Python begins one whenever enough was allocated: in the middle of a storm. Nearly nothing here is cyclic, so
-that reference counts free it; what is left to find is found while nothing happens. Objects that survived are
-put out of the collector's sight, so that such a pass looks only at what came since.
+A full pass looks at everything that the mirror holds: a third of a second on a large cluster. Python begins
+one whenever enough was allocated: in the middle of a storm. Nearly nothing here is cyclic, so reference
+counts free it. What is left to find is found while nothing happens. Objects that survived are put out of the
+collector's sight, and such a pass looks only at what came since.
 """
 
 import gc
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 QUIET_S: Final = 0.5
-"""After so long without an event nobody is in a hurry."""
+"""After so long without an event no gang is in a hurry."""
 TIDY_S: Final = 30.0
 """From one pass over what came lately to the next."""
 FULL_S: Final = 3600.0
@@ -45,7 +45,7 @@ class Collector:
 
     @contextmanager
     def held_off(self) -> Iterator[None]:
-        """Somebody waits for what is done here: not even young objects are looked at before it is over."""
+        """A decision is made here: not even young objects are looked at before it is over."""
         gc.disable()
         try:
             yield

@@ -51,8 +51,8 @@ class UntilEnded:
 
 @dataclass(slots=True)
 class HealthyClock:
-    """Monotonic seconds, counted only while the lease is being renewed: an API server that is away makes
-    nobody late. ``fresh_s``: a lease with more than this left was renewed lately."""
+    """Monotonic seconds, counted only while the lease is being renewed: while the API server is away nothing
+    gets late. ``fresh_s``: a lease with more than this left was renewed lately."""
 
     leadership: Leadership
     fresh_s: float

@@ -11,6 +11,7 @@ from vc_egpu.admission.execution.executor import HELPERS, WRITERS
 from vc_egpu.admission.intake.loading import NotSyncedError
 from vc_egpu.admission.leader import Leadership, SoleLeader
 from vc_egpu.admission.loop import Loop
+from vc_egpu.admission.parts import Parts
 from vc_egpu.admission.serving.http import Server
 from vc_egpu.admission.settings import LEASE_NAME, Settings
 from vc_egpu.kube.connection import ApiConnection
@@ -22,7 +23,7 @@ from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
 EXIT_BAD_SETTINGS: Final = 2
 POOL_SIZE: Final = WRITERS + HELPERS + 20
-"""Beside them the lease, the events, and who asks for metrics has a token looked at."""
+"""More are for the lease, the events, and the tokens of readers of metrics."""
 _WAIT_S: Final = 0.2
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         stream=sys.stderr,
     )
     try:
-        # Who removes the stack drains it with whatever table there is, be it broken.
+        # The stack can be removed, and drained before, with any table, be it broken.
         table = ModelTable() if settings.drain else ModelTable.from_yaml(settings.models.read_text())
         api = ApiConnection.connect(
             settings.kubeconfig,
@@ -77,7 +78,7 @@ class Process:
         server.start()
         try:
             if not self._settings.leader_elect:
-                self._lead(SoleLeader())
+                self.lead(SoleLeader())
                 return 0
             lease = LeaderLease(
                 self._api,
@@ -89,18 +90,19 @@ class Process:
             try:
                 while not self._stopping.wait(_WAIT_S):
                     if lease.is_leader():
-                        self._lead(lease)
+                        self.lead(lease)
             finally:
                 lease.stop()
         finally:
             server.stop()
         return 0
 
-    def _lead(self, leadership: Leadership) -> None:
+    def lead(self, leadership: Leadership) -> None:
         """One leadership, with state of its own from the first list on."""
         epoch = Epoch(leadership)
         fresh_s = self._times.renew_deadline_s - 2 * self._times.retry_s - 1.0
-        self._loop = Loop(self._api, self._table, self._settings, epoch, self._stopping, fresh_s=fresh_s)
+        parts = Parts.of(self._api, self._table, self._settings, epoch, fresh_s=fresh_s)
+        self._loop = Loop(parts, self._settings, epoch, self._stopping)
         failed: Exception | None = None
         try:
             self._loop.run()
@@ -118,7 +120,7 @@ class Process:
 
 
 class Epoch:
-    """One leadership of a lease: over for good once the lease has another epoch."""
+    """One leadership of a lease: over once the lease has another epoch, and never taken up again."""
 
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership

@@ -29,7 +29,7 @@ class Settings:
     """Where the Lease and the switches live."""
     identity: str = ""
     scheduler: str = names.SCHEDULER_DEFAULT
-    """Who binds the pods of Jobs: ``default-scheduler`` or ``volcano``."""
+    """What binds the pods of Jobs: ``default-scheduler`` or ``volcano``."""
     leader_elect: bool = True
     qps: float | None = None
     burst: int | None = None
@@ -53,57 +53,58 @@ class Settings:
         return self.scheduler == names.SCHEDULER_VOLCANO
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The process's flags."""
+    flags = argparse.ArgumentParser(
         prog="vc-egpu admission", description="Decide which gangs get which cards, and make room for them."
     )
-    parser.add_argument("--kubeconfig", help="default: $KUBECONFIG, the service account, ~/.kube/config")
-    parser.add_argument(
+    flags.add_argument("--kubeconfig", help="default: $KUBECONFIG, the service account, ~/.kube/config")
+    flags.add_argument(
         "--models",
         type=Path,
         default=Path(os.environ.get("VC_EGPU_MODELS", DEFAULT_MODELS)),
         help="model table",
     )
-    parser.add_argument(
+    flags.add_argument(
         "--namespace",
         default=os.environ.get("POD_NAMESPACE", names.SYSTEM_NAMESPACE),
         help="of the Lease and the switches",
     )
-    parser.add_argument("--identity", default=os.environ.get("POD_NAME", ""), help="name in the Lease")
-    parser.add_argument(
+    flags.add_argument("--identity", default=os.environ.get("POD_NAME", ""), help="name in the Lease")
+    flags.add_argument(
         "--scheduler",
         choices=(names.SCHEDULER_DEFAULT, names.SCHEDULER_VOLCANO),
         default=names.SCHEDULER_DEFAULT,
         help="who binds the pods of Jobs",
     )
-    parser.add_argument(
+    flags.add_argument(
         "--leader-elect",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="off: the caller sees to it that there is one only",
     )
-    parser.add_argument("--qps", type=float, help="bound on requests per second (default: the server's)")
-    parser.add_argument("--burst", type=int)
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="probes, metrics, snapshot; -1: none")
-    parser.add_argument("--bind-address", default="::")
-    parser.add_argument("--no-preemption", action="store_true", help="never evict for priority")
-    parser.add_argument(
+    flags.add_argument("--qps", type=float, help="bound on requests per second (default: the server's)")
+    flags.add_argument("--burst", type=int)
+    flags.add_argument("--port", type=int, default=DEFAULT_PORT, help="probes, metrics, snapshot; -1: none")
+    flags.add_argument("--bind-address", default="::")
+    flags.add_argument("--no-preemption", action="store_true", help="never evict for priority")
+    flags.add_argument(
         "--unnamed-models-unlimited",
         action="store_true",
         help="a queue that does not name a model does not cap it, as in Volcano",
     )
-    parser.add_argument("--max-gang-members", type=int, default=Policy().max_gang_members)
-    _add_spans(parser)
-    parser.add_argument(
+    flags.add_argument("--max-gang-members", type=int, default=Policy().max_gang_members)
+    _add_spans(flags)
+    flags.add_argument(
         "--keep-managed-fields",
         action="store_true",
         help="leave metadata.managedFields on the PodGroups of Volcano Jobs",
     )
-    parser.add_argument(
+    flags.add_argument(
         "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
     )
-    parser.add_argument("-v", "--verbose", action="store_true")
-    return parser
+    flags.add_argument("-v", "--verbose", action="store_true")
+    return flags
 
 
 def _add_spans(parser: argparse.ArgumentParser) -> None:
@@ -137,7 +138,7 @@ def _add_spans(parser: argparse.ArgumentParser) -> None:
 
 def parse(argv: Sequence[str] | None = None) -> Settings:
     """Read the command line; exits with a usage message when it is wrong."""
-    flags = _parser().parse_args(argv)
+    flags = parser().parse_args(argv)
     policy = Policy(
         unnamed_model_unlimited=flags.unnamed_models_unlimited,
         preemption=not flags.no_preemption,

@@ -1,7 +1,7 @@
 """``vc-egpu PROCESS [flags]``: the one entry point of the product image.
 
-Each process has a ``main(argv) -> int`` of its own and reads its own flags; it is imported only when it is
-the one to run, so that an image without, say, GPU libraries still runs the others.
+Each process has a ``main(argv) -> int`` of its own and reads its own flags. It is imported only when it is
+the one to run: an image without GPU libraries, say, still runs the others.
 """
 
 import importlib

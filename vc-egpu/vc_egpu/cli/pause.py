@@ -1,7 +1,7 @@
 """``kubectl egpu suspend POD`` and ``resume POD``: a gang leaves its cards for a while, and comes back.
 
-Both only change a wish on pods; the admission controller acts on it for the whole gang and says on each pod
-what becomes of it. So everything that is told here is read from the pods' own conditions.
+Both only change a wish on pods. The admission controller acts on it for the whole gang, and its conditions on
+the pods say what becomes of it. Everything that is told here is read from those.
 """
 
 import difflib
@@ -20,14 +20,14 @@ POLL_S: Final = 0.5
 _REST: Final = 4
 """Times as long as a look took: a large namespace is not read all the time."""
 STANDS_S: Final = 10.0
-"""A reason against suspending is believed once it stands so long: an agent looks at processes every 2 s, and
-of a pod that has just begun it knows nothing yet."""
+"""A reason against suspending is believed once it stands so long. An agent looks at processes every 2 s, and
+knows nothing yet about a pod that has just begun."""
 SUSPENDED: Final[Literal["Suspended"]] = "Suspended"
 RUNNING: Final[Literal["Running"]] = "Running"
 NOT_SUSPENDABLE: Final = "NotSuspendable"
-STANDS: Final = "what was asked for stays asked for, `kubectl egpu resume` takes that back"
+STANDS: Final = "the order stands, `kubectl egpu resume` takes that back"
 _LAST_WORDS: Final = frozenset({"RestoreFailed"})
-"""Conditions after which waiting is in vain."""
+"""Conditions after which waiting does not help."""
 
 
 class CannotPauseError(LookupError):
@@ -76,7 +76,7 @@ def suspend(
     _check(pod)
     gang = _gang_of(pod)
     _wish(api, pod, "true")
-    progress(f"gang {gang}: asked for all of it to leave its cards; a gang goes as a whole")
+    progress(f"gang {gang}: all its pods are asked to leave their cards, since a gang goes as a whole")
 
     refused_since: float | None = None
 
@@ -208,7 +208,7 @@ def _late(members: Sequence[MemberState], wanted: str, timeout_s: float) -> str:
     text = f"not {wanted.lower()} within {timeout_s:.0f} s; {_first(members, wanted)}"
     if wanted == RUNNING:
         return f"{text}; it comes back by itself when there is room"
-    return f"{text}; it is still asked for, `kubectl egpu resume` takes that back"
+    return f"{text}; the order stands, `kubectl egpu resume` takes that back"
 
 
 def _first(members: Sequence[MemberState], wanted: str) -> str:
@@ -268,5 +268,5 @@ def _wish(api: ApiConnection, pod: Json, value: str | None) -> None:
         if value is not None:
             raise CannotPauseError(f"pod {pod['metadata']['name']} has gone meanwhile") from error
     except Forbidden as error:
-        who_may = "whoever runs the cluster binds ClusterRole vc-egpu-suspend to those who may"
+        who_may = "an operator allows it with a binding to ClusterRole vc-egpu-suspend"
         raise CannotPauseError(f"you may not: {error.message}; {who_may}") from error

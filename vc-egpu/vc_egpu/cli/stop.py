@@ -96,11 +96,11 @@ def run(
     orders: list[Json] = []
     for queue in queues:
         if not reached(state_of(queue), action):
-            # Who it is will do: what else stands in it may be of a later Volcano.
+            # Its identity will do: a later Volcano may have written the rest.
             target = Queue.parse({"metadata": queue["metadata"]})
             command = Command.to(target, command_action, namespace=namespace, reason="kubectl egpu")
             orders.append({"apiVersion": command.api_version, "kind": command.kind, **command.document()})
-    for order in orders if len(orders) > 1 else ():  # who may not close all of them closes none
+    for order in orders if len(orders) > 1 else ():  # a user who may not close all of them closes none
         api.create(COMMANDS, order, namespace, dry_run=True)
     for order in orders:
         api.create(COMMANDS, order, namespace)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from vc_egpu.kube import ApiConnection, Json, Resource
-from vc_egpu.kube.resources import CORE_EVENTS, NODES, PODS
+from vc_egpu.kube.resources import BATCH_JOBS, CORE_EVENTS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS
 from vc_egpu.kube.wire.errors import Forbidden, NotFound
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import AnnotationError, Cards, NodeCards, Request
+from vc_egpu.volcano.words.annotations import AnnotationError, Cards, NodeCards
 from vc_egpu.volcano.words.payer import checked_for, payer
 from vc_egpu.volcano.words.resource_names import classify
 
@@ -97,6 +97,12 @@ def list_optional(
         return Listing((), f"the cluster has no {resource.plural}.{resource.group}")
     except Forbidden:
         return Listing((), f"you may not list {resource.plural}")
+
+
+def makers(api: ApiConnection, namespace: str | None) -> list[Json]:
+    """What makes pods and says of itself how many it wants, as far as the user may see it."""
+    kinds = (REPLICA_SETS, STATEFUL_SETS, BATCH_JOBS)
+    return [maker for one in kinds for maker in list_optional(api, one, namespace, light_maker).items]
 
 
 def events(api: ApiConnection, namespace: str | None, reasons: Iterable[str]) -> list[Json]:
@@ -197,14 +203,6 @@ def cards_of(pod: Json) -> Cards | None:
     return cards if cards.pod_uid == pod["metadata"]["uid"] else None
 
 
-def request_of(pod: Json) -> Request | None:
-    """What a pod asked for, as the webhook understood it."""
-    try:
-        return Request.decode(annotations(pod)[names.REQUEST])
-    except (KeyError, AnnotationError):
-        return None
-
-
 def inventory_of(node: Json) -> NodeCards | None:
     """The inventory that a node's agent wrote; None if there is none. Garbage becomes its ``problem``."""
     text = annotations(node).get(names.NODE_CARDS)
@@ -271,6 +269,15 @@ def queue_of(group: Json, members: Iterable[Json]) -> str:
     """The queue that a gang counts to: see :mod:`vc_egpu.volcano.words.payer`."""
     named = str((group.get("spec") or {}).get("queue") or "default")
     return payer(named, (checked_queue(pod) for pod in members if not finished(pod)))
+
+
+def class_of(group: Json, members: Iterable[Json]) -> str:
+    """high, low or unset, as the first that names a class has it."""
+    for document in (*members, group):
+        named = annotations(document).get(names.PRIORITY)
+        if named:
+            return named
+    return "unset"
 
 
 def models_in(capability: Mapping[str, object]) -> list[str]:

@@ -1,6 +1,6 @@
 /* What stands in the library's place between itself and the program, in each program's own copy: the driver is the
- * world's, threads are the world's tasks. Takes the place of elf.c, loader.c, lookup.c and symbols.c. */
-#include "../../lib/internal.h"
+ * world's, threads are the world's tasks. Takes the place of elf.c, loader.c and lookup.c. */
+#include "../../lib/base/internal.h"
 
 #include <string.h>
 

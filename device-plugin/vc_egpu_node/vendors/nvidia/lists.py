@@ -10,11 +10,11 @@ from vc_egpu_node.vendors.base import UntoldError
 NOT_AVAILABLE: Final = 2**64 - 1
 """NVML's number for a size that is not told."""
 WIDE_LISTS: Final = ((535, 0), (535, 98))
-"""Drivers from the first up to the second, without it, list processes in records of one field more, under the
-same name and version of the call."""
+"""Drivers from the first up to before the second list processes in records of one field more. The call has
+the same name and version."""
 NO_SUCH_LIST: Final = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 OLD_NAME: Final = "_v2"
-"""Of the list in drivers before 510; its records are the same."""
+"""Ending of the call's name in drivers before 510; its records are the same."""
 LIST_TRIES: Final = 4
 """More processes may come between two calls, of which one asks how many there are."""
 Kind = Literal["Compute", "MPSCompute", "Graphics"]

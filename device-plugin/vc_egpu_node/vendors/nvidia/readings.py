@@ -24,14 +24,16 @@ from vc_egpu_node.vendors.base import (
     ProcessSample,
     UntoldError,
 )
-from vc_egpu_node.vendors.nvidia.flags import (
+from vc_egpu_node.vendors.nvidia.lists import WIDE_LISTS, running
+from vc_egpu_node.vendors.nvidia.words import (
     APPLICATION_XIDS,
     RESET_XIDS,
+    NvidiaCard,
+    minor_of,
     no_beginning,
     recovery_fault,
     rows_fault,
 )
-from vc_egpu_node.vendors.nvidia.lists import WIDE_LISTS, running
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -50,10 +52,8 @@ CORES_PER_SM: Final = {2: 32, 3: 192, 5: 128, 6: 64, 7: 64, 8: 128, 9: 128, 10: 
 CORES_PER_SM_EXCEPTIONS: Final = {(6, 1): 128, (6, 2): 128, (8, 0): 64}
 
 
-class NvidiaVendor:
+class NvidiaReadings:
     """NVML, used by one thread."""
-
-    name = "nvidia"
 
     def __init__(self, dev: Path = Path("/dev")) -> None:
         self._dev = dev
@@ -66,13 +66,13 @@ class NvidiaVendor:
         self._wide_lists = False
         self._ecc_seen: dict[str, int] = {}
         self._wants_reset: dict[str, int] = {}
-        """UUID to error. Nobody can reset a card that this process has open: it ends with the process, or
-        when the driver no longer listed the card."""
+        """UUID to error. A card that this process has open cannot be reset. So the entry ends with the
+        process, or when the driver no longer lists the card."""
         self._early: tuple[CardEvent, ...] = ()
         """Told before the set of events was closed for a new scan."""
 
     def scan(self) -> NodeReading:
-        """See :meth:`Vendor.scan`."""
+        """See :meth:`Readings.scan`."""
         self._early += self._told(0)
         with _awake(self._minors, self._dev):
             return self._scan()
@@ -98,7 +98,7 @@ class NvidiaVendor:
                 cards.append(self._read_card(index))
             except (pynvml.NVMLError, UnicodeDecodeError, ValueError) as error:
                 problems.append(f"card {index}: {error}")
-        self._minors = tuple(card.minor for card in cards if card.minor >= 0)
+        self._minors = tuple(minor for card in cards if (minor := minor_of(card)) >= 0)
         if not problems:  # else it may be the one that is listed and could not be read
             self._wants_reset = {
                 uuid: xid for uuid, xid in self._wants_reset.items() if uuid in self._handles
@@ -107,7 +107,7 @@ class NvidiaVendor:
         return NodeReading(
             cards=_with_peers(cards, self._links(cards)),
             driver_version=driver,
-            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+            versions={"cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"} if cuda else {},
             problem="; ".join(problems),
         )
 
@@ -123,13 +123,15 @@ class NvidiaVendor:
             index=index,
             product=_text(pynvml.nvmlDeviceGetName(handle)),
             memory_mib=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB,
-            sm_count=_sm_count(_optional(pynvml.nvmlDeviceGetNumGpuCores, handle) or 0, capability),
             clock_mhz=int(_optional(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM) or 0),
-            compute_capability=f"{capability[0]}.{capability[1]}" if capability else "",
             pci_bus_id=_text(pci.busId).upper() if pci else "",
-            minor=-1 if minor is None else int(minor),
             partitioned=bool(mig and mig[0]),
             closed_to=COMPUTE_MODES.get(_optional(pynvml.nvmlDeviceGetComputeMode, handle), ""),
+            facts=NvidiaCard(
+                sm_count=_sm_count(_optional(pynvml.nvmlDeviceGetNumGpuCores, handle) or 0, capability),
+                compute_capability=f"{capability[0]}.{capability[1]}" if capability else "",
+                minor=-1 if minor is None else int(minor),
+            ),
         )
         self._handles[uuid] = handle
         return reading
@@ -164,7 +166,7 @@ class NvidiaVendor:
                 log.info("card %s tells no events, it is probed only: %s", uuid, error)
 
     def faults(self) -> Mapping[str, str]:
-        """See :meth:`Vendor.faults`."""
+        """See :meth:`Readings.faults`."""
         found = {uuid: self._fault(uuid, handle) for uuid, handle in self._handles.items()}
         for uuid, xid in self._wants_reset.items():
             found[uuid] = found.get(uuid) or f"XID {xid}: it has to be reset"
@@ -190,7 +192,7 @@ class NvidiaVendor:
         return ""
 
     def wait_events(self, timeout_s: float) -> tuple[CardEvent, ...]:
-        """See :meth:`Vendor.wait_events`. XIDs that speak of programs only are left out."""
+        """See :meth:`Readings.wait_events`. XIDs that speak of programs only are left out."""
         early, self._early = self._early, ()
         if self._event_set is None or not self._uuid_of_pointer:
             time.sleep(timeout_s)
@@ -217,11 +219,11 @@ class NvidiaVendor:
             if uuid is not None and xid in RESET_XIDS:
                 self._wants_reset[uuid] = xid
             if uuid is not None and xid not in APPLICATION_XIDS:
-                events.append(CardEvent(uuid=uuid, xid=xid))
+                events.append(CardEvent(uuid, xid, f"XID {xid}"))
         return tuple(events)
 
     def sample(self, uuid: str) -> CardSample:
-        """See :meth:`Vendor.sample`."""
+        """See :meth:`Readings.sample`."""
         handle = self._handles.get(uuid)
         if handle is None:
             return CardSample()
@@ -254,7 +256,7 @@ class NvidiaVendor:
         )
 
     def processes(self, uuid: str) -> tuple[ProcessSample, ...]:
-        """See :meth:`Vendor.processes`."""
+        """See :meth:`Readings.processes`."""
         handle = self._handles.get(uuid)
         if handle is None:
             raise UntoldError("the driver does not list it")
@@ -269,7 +271,7 @@ class NvidiaVendor:
         mps = {one.pid for one in together}
         since_us = int((time.time() - 2) * 1_000_000)
         samples = _optional(pynvml.nvmlDeviceGetProcessUtilization, handle, since_us) or []
-        # Of a process that has just ended any number may stand there.
+        # A process that has just ended may have any number there.
         newest = {sample.pid: sample for sample in sorted(samples, key=lambda one: int(one.timeStamp))}
         return tuple(
             ProcessSample(
@@ -282,7 +284,7 @@ class NvidiaVendor:
         )
 
     def close(self) -> None:
-        """See :meth:`Vendor.close`."""
+        """See :meth:`Readings.close`."""
         self._handles = {}
         self._uuid_of_pointer = {}
         if self._event_set is not None:
@@ -303,7 +305,7 @@ def _optional(call: Callable[..., T], *arguments: Any) -> T | None:
 
 @contextmanager
 def _awake(minors: Iterable[int], dev: Path) -> Iterator[None]:
-    """Holds cards that nobody uses: where no persistence daemon does, they lie down when the library is
+    """Hold cards that no program uses: where no persistence daemon does, they lie down when the library is
     closed, and take seconds to answer again."""
     with ExitStack() as held:
         for minor in minors:

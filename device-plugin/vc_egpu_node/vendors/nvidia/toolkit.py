@@ -2,7 +2,6 @@
 libraries, hooks). Ours are made of exactly the chosen cards' parts of them.
 """
 
-import copy
 import json
 import logging
 import re
@@ -14,58 +13,20 @@ from typing import Any, Final
 import yaml
 
 from vc_egpu_node.settings.config import ToolkitMode
+from vc_egpu_node.vendors.base import ANY_DRIVER, CardReading, Edits, EditsError
+from vc_egpu_node.vendors.nvidia.words import minor_of
 
 log = logging.getLogger(__name__)
 
 NVIDIA_KIND: Final = "nvidia.com/gpu"
 TENANTS_LIMITS: Final = "apply-cuda-memory-limits"
-"""A hook of newer toolkits (seen in 1.20.1): as root it sets what the driver guarantees and allows a
-container on a card, by two variables of the container's environment. The tenant writes those, and what one is
-guaranteed others lack: on a shared card the plan says it."""
+"""A hook of newer toolkits (seen in 1.20.1). As root it sets what the driver guarantees and allows a
+container on a card, by two variables of the container's environment. The tenant writes these variables, and
+a guarantee to one takes from the others. On a shared card only the plan may say it."""
 
+UNKNOWN_MINOR: Final = -1
 _CARD_NODE: Final = re.compile(r"/dev/nvidia(\d+)")
 _LIBCUDA: Final = re.compile(r"/libcuda\.so\.(\d{3,}\.\d+(?:\.\d+)?)")
-
-
-class ToolkitError(RuntimeError):
-    """The toolkit's spec is missing or does not know a card; the text says what to run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edits:
-    """Container edits of some cards: those common to all of the spec's devices, and each card's own."""
-
-    cdi_version: str = "0.3.0"
-    parts: tuple[Mapping[str, Any], ...] = ()
-
-    def merged(self, *, shared: bool = False) -> dict[str, Any]:
-        """One ``containerEdits`` object; what two parts both name stands in it once. ``shared``: without
-        :data:`TENANTS_LIMITS`."""
-        result: dict[str, Any] = {}
-        for part in self.parts:
-            for key, value in part.items():
-                if not isinstance(value, list):
-                    if value is not None:
-                        result.setdefault(key, copy.deepcopy(value))
-                    continue
-                entries = result.setdefault(key, [])
-                entries += [copy.deepcopy(entry) for entry in value if entry not in entries]
-        if shared and "hooks" in result:
-            result["hooks"] = [
-                one for one in result["hooks"] if TENANTS_LIMITS not in (one.get("args") or ())
-            ]
-        return result
-
-
-@dataclass(frozen=True, slots=True)
-class CardNames:
-    """By what names a spec may know a card."""
-
-    uuid: str
-    index: int
-    """In the driver's own order."""
-    minor: int = -1
-    """Number of its device node, -1 where unknown."""
 
 
 @dataclass(slots=True)
@@ -99,36 +60,46 @@ class Toolkit:
         """Whether a container must not start without the toolkit's edits."""
         return self._mode == "required" or (self._mode == "auto" and self._driver_device.exists())
 
-    def edits(self, cards: Sequence[CardNames], driver: str = "") -> Edits:
-        """The edits of exactly these cards; raises :class:`ToolkitError`. ``driver``: the version that is
-        loaded, whose specs alone count; empty: whichever."""
+    def edits(
+        self, cards: Sequence[CardReading], driver_version: str = ANY_DRIVER, *, shared: bool = False
+    ) -> Edits:
+        """See :meth:`ContainerEdits.edits`; specs that were made for another driver do not count. ``shared``:
+        without :data:`TENANTS_LIMITS`."""
+        return self._edits([(card, minor_of(card)) for card in cards], driver_version, shared=shared)
+
+    def record(self, cards: Sequence[CardReading], *, shared: bool = False) -> Edits:
+        """See :meth:`ContainerEdits.record`: by UUID or position, whatever the card's number is now."""
+        return self._edits([(card, UNKNOWN_MINOR) for card in cards], ANY_DRIVER, shared=shared)
+
+    def unusable(self, cards: Iterable[CardReading], driver_version: str = ANY_DRIVER) -> dict[str, str]:
+        """See :meth:`ContainerEdits.unusable`."""
+        reasons: dict[str, str] = {}
+        for card in cards:
+            try:
+                self.edits([card], driver_version)
+            except EditsError as error:
+                reasons[card.uuid] = str(error)
+        return reasons
+
+    def _edits(self, cards: Iterable[tuple[CardReading, int]], driver: str, *, shared: bool) -> Edits:
+        """Each card comes with the number of its device node."""
         if self._mode == "off":
             return Edits()
         specs = self._specs()
         if not specs:
             if self.required:
                 places = ", ".join(str(place) for place in self._places)
-                raise ToolkitError(
+                raise EditsError(
                     f"no CDI spec of kind {NVIDIA_KIND} in {places}: run nvidia-ctk cdi generate"
                 )
             return Edits()
         parts: list[Mapping[str, Any]] = []
         version = "0.3.0"
-        for card in cards:
-            spec, device = _find(specs, card, driver)
+        for card, minor in cards:
+            spec, device = _find(specs, card, minor, driver)
             version = max(version, spec.cdi_version, key=_numbers)
             parts += [part for part in (spec.common, device) if part not in parts]
-        return Edits(version, tuple(parts))
-
-    def unusable(self, cards: Iterable[CardNames], driver: str = "") -> dict[str, str]:
-        """UUID to why no container can be started on the card, for those where that is so."""
-        reasons: dict[str, str] = {}
-        for card in cards:
-            try:
-                self.edits([card], driver)
-            except ToolkitError as error:
-                reasons[card.uuid] = str(error)
-        return reasons
+        return Edits(version, tuple(_without_limits(part) if shared else part for part in parts))
 
     def _specs(self) -> list[_Spec]:
         found = (self._load(path) for place in self._places for path in _files(place))
@@ -187,40 +158,50 @@ def _files(place: Path) -> Iterable[Path]:
     return sorted(p for p in place.glob("*nvidia*") if p.suffix in (".json", ".yaml", ".yml"))
 
 
-def _find(specs: Sequence[_Spec], card: CardNames, driver: str) -> tuple[_Spec, Mapping[str, Any]]:
+def _without_limits(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same without the hook :data:`TENANTS_LIMITS`."""
+    hooks = part.get("hooks")
+    if not isinstance(hooks, list):
+        return part
+    return {**part, "hooks": [one for one in hooks if TENANTS_LIMITS not in (one.get("args") or ())]}
+
+
+def _find(
+    specs: Sequence[_Spec], card: CardReading, minor: int, driver: str
+) -> tuple[_Spec, Mapping[str, Any]]:
     known = [(spec, device) for spec in specs if (device := _device(spec, card)) is not None]
     # By UUID first: a spec without them may mean another card.
     known.sort(key=lambda one: card.uuid not in one[0].devices)
     fitting = [(spec, device) for spec, device in known if spec.fits(driver)]
     for spec, device in fitting:
-        if _opens(device, card):
+        if _opens(device, minor):
             return spec, device
     if fitting:
-        raise ToolkitError(
+        raise EditsError(
             f"the CDI spec of kind {NVIDIA_KIND} opens another card for {card.uuid}, "
-            f"which is /dev/nvidia{card.minor} now: run nvidia-ctk cdi generate again"
+            f"which is /dev/nvidia{minor} now: run nvidia-ctk cdi generate again"
         )
     if known:
         made_for = ", ".join(sorted(known[0][0].drivers))
-        raise ToolkitError(
+        raise EditsError(
             f"the CDI spec of kind {NVIDIA_KIND} was made for driver {made_for}, and {driver} is loaded: "
             "run nvidia-ctk cdi generate again"
         )
-    raise ToolkitError(
+    raise EditsError(
         f"the CDI spec of kind {NVIDIA_KIND} knows neither {card.uuid} nor card {card.index}: "
         "run nvidia-ctk cdi generate again"
     )
 
 
-def _opens(device: Mapping[str, Any], card: CardNames) -> bool:
+def _opens(device: Mapping[str, Any], minor: int) -> bool:
     """Whether its device node is that card's. The driver numbers cards as it finds them: once one is gone or
     back, those of an older spec may be others'."""
     paths = (str(node.get("path")) for node in device.get("deviceNodes") or ())
     minors = {int(found[1]) for path in paths if (found := _CARD_NODE.fullmatch(path))}
-    return card.minor < 0 or not minors or minors == {card.minor}
+    return minor < 0 or not minors or minors == {minor}
 
 
-def _device(spec: _Spec, card: CardNames) -> Mapping[str, Any] | None:
+def _device(spec: _Spec, card: CardReading) -> Mapping[str, Any] | None:
     """By UUID; by position only in a spec that names no card by UUID (an old one might mean another card)."""
     if card.uuid in spec.devices:
         return spec.devices[card.uuid]

@@ -1,8 +1,8 @@
 """Which members' gates may fall any moment. While one may, the plan that books its cards stays.
 
-A write that lifts a gate can be answered (it happened, or it can not happen any more), or its outcome can be
-unknown: the API server may still do it. Then the pod is written to once more before its plan goes; writes of
-ours are conditional on the pod's resourceVersion, so that after this one no earlier one can land. Pure.
+A write that lifts a gate can be answered: it happened, or it can not happen any more. Or its outcome is
+unknown, and the API server may still do it. Then the pod is written to once more before its plan goes. Writes
+of ours are conditional on the pod's resourceVersion: after this one no earlier one can land. Pure.
 """
 
 from collections.abc import Collection, Container, Iterable
@@ -20,7 +20,7 @@ class Carrying:
     under_way: set[PodUid] = field(default_factory=set)
     """A write is on a thread."""
     unsettled: set[PodUid] = field(default_factory=set)
-    """A write was sent, by us or by an earlier leader, and nobody knows what became of it."""
+    """A write was sent, by us or by an earlier leader, and no answer says what became of it."""
     withheld: set[str] = field(default_factory=set)
     """Gangs whose plan or members shall go once all this is settled: no gate of theirs falls meanwhile."""
 

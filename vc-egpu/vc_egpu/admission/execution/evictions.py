@@ -1,15 +1,16 @@
 """Making pods go: all of a set or none begun, watched until they are on their way.
 
-Order of an eviction: the plan of each victim gang is taken off its PodGroup, every pod is tried dry, then
-each is made to go by its UID. A set in which one dry try fails is left alone.
+An eviction tries every pod dry first. A set in which one dry try fails is left alone. Then the plan of each
+victim gang is taken off its PodGroup, and each pod is made to go by its UID.
 """
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from vc_egpu.admission.execution import writes
-from vc_egpu.admission.execution.executor import Done, Executor
+from vc_egpu.admission.execution.executor import Executor
 from vc_egpu.admission.execution.operations import ByCause, none_yet
+from vc_egpu.admission.execution.outcomes import EvictionRun
 from vc_egpu.admission.state import owners
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.causes import Cause
@@ -58,9 +59,9 @@ def plainly(pod: DecodedPod) -> EvictionOrder:
     return EvictionOrder(f"{pod.pod.gang or ''}#{pod.pod.uid}", "", (replace(pod, owner=owner),), cause=None)
 
 
-def carry_out(api: ApiConnection, order: EvictionOrder) -> Done:
+def carry_out(api: ApiConnection, order: EvictionOrder) -> EvictionRun:
     """Do it; runs on a helper thread. The error, if any, is the first that stopped it."""
-    done = Done("evict", order.beneficiary, plan_id=order.plan_id)
+    done = EvictionRun(gang=order.beneficiary, plan_id=order.plan_id)
     try:
         for pod in order.pods:
             _unless_gone(owners.dry_run, api, pod)
@@ -70,7 +71,7 @@ def carry_out(api: ApiConnection, order: EvictionOrder) -> Done:
         for pod in order.pods:
             _unless_gone(owners.lever_of(pod.owner), api, pod)
     except KubeError as error:
-        return Done("evict", order.beneficiary, plan_id=order.plan_id, error=error)
+        return replace(done, error=error)
     return done
 
 
@@ -98,7 +99,7 @@ class Evictions:
     """Pods that were asked to go since this process leads, for the metrics."""
 
     def left(self, mirror: Mirror, victims: Collection[PodUid]) -> tuple[DecodedPod, ...]:
-        """Victims that nobody has asked to go yet."""
+        """Victims that were not asked to go yet."""
         pods = (mirror.pods[uid] for uid in sorted(victims) if uid in mirror.pods and uid not in self.begun)
         return tuple(pod for pod in pods if pod.pod.phase is PodPhase.PLACED)
 
@@ -111,15 +112,15 @@ class Evictions:
             self.by_cause[order.cause] += len(order.pods)
         self.begun.update({pod.pod.uid: clock for pod in order.pods})
         self.stripped.update(group.gang.key for group in order.groups)
-        failed = Done("evict", order.beneficiary, plan_id=order.plan_id)
+        failed = EvictionRun(gang=order.beneficiary, plan_id=order.plan_id)
         executor.helper(failed, lambda: carry_out(api, order))
 
-    def finished(self, done: Done, clock: float) -> list[str]:
+    def finished(self, done: EvictionRun, clock: float) -> list[str]:
         """An order's thread is done: its pods were asked by now; after a failure none of them counts as such.
 
         Returns the gangs to look at again: that which the order was for, and those it was about.
         """
-        order = self.under_way.pop(done.key, None)
+        order = self.under_way.pop(done.gang, None)
         if order is None:
             return []
         for uid in (pod.pod.uid for pod in order.pods):

@@ -1,6 +1,7 @@
 """Carries decisions out: writes on threads, and tells the loop what became of each.
 
-The loop never waits for the network. An operation runs on a pool and ends as one :class:`Done` in the inbox.
+The loop never waits for the network. An operation runs on a pool, and what became of it lies in the inbox
+(:mod:`.outcomes`).
 Writes that gates wait for have a pool of their own; reports and evictions never stand in their way.
 """
 
@@ -8,11 +9,27 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import replace
+from typing import Final, Protocol, TypeVar
 
 from vc_egpu.admission.execution import writes
-from vc_egpu.core.model.cluster import PodUid, ShareClass
+from vc_egpu.admission.execution.outcomes import (
+    Done,
+    FenceWrite,
+    GateWrite,
+    GroupLookup,
+    GroupPurpose,
+    GroupReport,
+    GroupWrite,
+    Json,
+    OrderPurpose,
+    OrderWrite,
+    OrphanRemoval,
+    PodReport,
+    UnknownWrite,
+    word_for,
+)
+from vc_egpu.core.model.cluster import ShareClass
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import POD_GROUPS, PODS
 from vc_egpu.kube.wire.errors import KubeError, LeaseLost, NotFound, Stale
@@ -20,21 +37,7 @@ from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
 from vc_egpu.volcano.codec.plans import PlannedMember
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
-Json = dict[str, Any]
-Kind = Literal[
-    "plan",
-    "strip",
-    "enqueue",
-    "carry",
-    "fence",
-    "evict",
-    "suspend",
-    "resume",
-    "orphan",
-    "condition",
-    "read",
-    "found",
-]
+PodWrite = TypeVar("PodWrite", GateWrite, FenceWrite, OrderWrite)
 WRITERS: Final = 32
 """Writes that gates wait for, at the same time. An API server takes 200 in all unless told otherwise, and
 controllers and kubelets need theirs."""
@@ -44,35 +47,43 @@ HELPERS: Final = 4
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What became of one operation. ``document`` is the API server's answer, if there was one."""
+class Pool(Protocol):
+    """Where operations run; tests hand in one of their own."""
 
-    kind: Kind
-    key: str
-    """The gang."""
-    uid: PodUid | None = None
-    plan_id: str = ""
-    document: Json | None = None
-    error: KubeError | None = None
-    gone: bool = False
-    """The object is not there any more."""
+    def submit(self, work: Callable[[], None], /) -> object:
+        """Run this some time."""
+        ...
+
+    def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
+        """Begin nothing new."""
+        ...
+
+
+def threads(count: int, name: str) -> Pool:
+    """A pool of so many threads."""
+    return ThreadPoolExecutor(count, thread_name_prefix=name)
 
 
 class Executor:
-    """Threads that write. ``tell`` gets a :class:`Done` for each operation, on one of them.
+    """Threads that write. ``tell`` gets what became of each operation, on one of them.
 
     ``keep_managed_fields``: see :func:`.writes.unrecorded`.
     """
 
     def __init__(
-        self, api: ApiConnection, tell: Callable[[Done], None], *, keep_managed_fields: bool = False
+        self,
+        api: ApiConnection,
+        tell: Callable[[Done], None],
+        *,
+        keep_managed_fields: bool = False,
+        writers: Pool | None = None,
+        helpers: Pool | None = None,
     ) -> None:
         self._api = api
         self._tell = tell
         self._keep_managed_fields = keep_managed_fields
-        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
-        self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="help")
+        self._writers = writers if writers is not None else threads(WRITERS, "write")
+        self._helpers = helpers if helpers is not None else threads(HELPERS, "help")
 
     def stop(self) -> None:
         """Begin nothing new; what is under way ends by its own time-out."""
@@ -81,9 +92,12 @@ class Executor:
 
     # --- PodGroups -------------------------------------------------------------------------------
 
-    def write_group(self, kind: Kind, key: str, group: DecodedGroup, body: Json, plan_id: str = "") -> None:
+    def write_group(
+        self, purpose: GroupPurpose, key: str, group: DecodedGroup, body: Json, plan_id: str = ""
+    ) -> None:
         """Patch a PodGroup; after a failure the answer is what stands there now, if it can be read."""
         namespace, name = key.split("/", 1)
+        outcome = GroupWrite(gang=key, purpose=purpose, plan_id=plan_id)
 
         def work() -> Done:
             try:
@@ -91,46 +105,42 @@ class Executor:
             except LeaseLost:
                 raise
             except KubeError as error:
-                return self._read_group(Done(kind, key, plan_id=plan_id, error=error), group)
-            return Done(kind, key, plan_id=plan_id, document=document)
+                return self._read_group(replace(outcome, error=error), group)
+            return replace(outcome, document=document)
 
-        self._submit(self._writers, work, Done(kind, key, plan_id=plan_id))
+        self._submit(self._writers, work, outcome)
 
     def _patch_group(self, namespace: str, name: str, group: DecodedGroup, body: Json) -> Json:
         body = body if self._keep_managed_fields else writes.unrecorded(body, group)
         return self._api.patch(POD_GROUPS, name, body, namespace)
 
-    def _read_group(self, done: Done, group: DecodedGroup) -> Done:
-        namespace, name = done.key.split("/", 1)
+    def _read_group(self, failed: GroupWrite, group: DecodedGroup) -> GroupWrite | UnknownWrite:
+        namespace, name = failed.gang.split("/", 1)
         try:
             document = self._api.get(POD_GROUPS, name, namespace)
         except NotFound:
-            return Done(done.kind, done.key, plan_id=done.plan_id, error=done.error, gone=True)
+            return replace(failed, gone=True)
         except KubeError:
             # Nothing is known: the loop keeps what it booked and asks again.
-            return Done("read", done.key, plan_id=done.plan_id, error=done.error)
-        gone = document["metadata"]["uid"] != group.gang.uid
-        return Done(done.kind, done.key, plan_id=done.plan_id, error=done.error, document=document, gone=gone)
+            return UnknownWrite(gang=failed.gang, plan_id=failed.plan_id, error=failed.error)
+        return replace(failed, document=document, gone=document["metadata"]["uid"] != group.gang.uid)
 
-    def read_group(self, key: str, group: DecodedGroup, plan_id: str, error: KubeError | None) -> None:
-        """Ask what stands on a PodGroup, after a write whose outcome nobody knows."""
-        self._submit(
-            self._helpers,
-            lambda: self._read_group(Done("plan", key, plan_id=plan_id, error=error), group),
-            Done("read", key, plan_id=plan_id, error=error),
-        )
+    def read_group(self, unknown: UnknownWrite, group: DecodedGroup) -> None:
+        """Ask what stands on a PodGroup after a write that may have happened or not."""
+        write = GroupWrite(gang=unknown.gang, purpose="plan", plan_id=unknown.plan_id, error=unknown.error)
+        self._submit(self._helpers, lambda: self._read_group(write, group), unknown)
 
     def look_for_group(self, key: str) -> None:
-        """Ask for a PodGroup that nobody told of."""
+        """Ask for a PodGroup that no watch told of."""
         namespace, name = key.split("/", 1)
 
         def work() -> Done:
             try:
-                return Done("found", key, document=self._api.get(POD_GROUPS, name, namespace))
+                return GroupLookup(gang=key, document=self._api.get(POD_GROUPS, name, namespace))
             except NotFound:
-                return Done("found", key, gone=True)
+                return GroupLookup(gang=key, gone=True)
 
-        self._submit(self._helpers, work, Done("found", key))
+        self._submit(self._helpers, work, GroupLookup(gang=key))
 
     # --- pods ------------------------------------------------------------------------------------
 
@@ -139,7 +149,7 @@ class Executor:
     ) -> None:
         """Send one member on its way."""
         uid, namespace, name = pod.pod.uid, pod.pod.namespace, pod.pod.name
-        placement = member.placement
+        placement, outcome = member.placement, GateWrite(gang=key, uid=uid)
 
         def work() -> Done:
             version = None
@@ -154,47 +164,51 @@ class Executor:
                 )
                 document = self._api.patch(PODS, name, body, namespace)
             except Stale as error:
-                return self._read_pod(Done("carry", key, uid, plan_id, error=error), namespace, name)
-            return Done("carry", key, uid, plan_id, document=document)
+                return self._read_pod(replace(outcome, error=error), namespace, name)
+            return replace(outcome, document=document)
 
-        self._submit(self._writers, work, Done("carry", key, uid, plan_id))
+        self._submit(self._writers, work, outcome)
 
     def fence(self, key: str, pod: DecodedPod) -> None:
         """Write to a pod, so that no earlier write of ours can land any more; the answer says which did."""
-        uid, namespace, name = pod.pod.uid, pod.pod.namespace, pod.pod.name
+        namespace, name = pod.pod.namespace, pod.pod.name
+        outcome = FenceWrite(gang=key, uid=pod.pod.uid)
 
         def work() -> Done:
             try:
                 body = writes.fence_patch(pod, time.time())
                 document = self._api.patch_status(PODS, name, body, namespace, kind="strategic")
             except Stale as error:
-                return self._read_pod(Done("fence", key, uid, error=error), namespace, name)
-            return Done("fence", key, uid, document=document)
+                return self._read_pod(replace(outcome, error=error), namespace, name)
+            return replace(outcome, document=document)
 
-        self._submit(self._writers, work, Done("fence", key, uid))
+        self._submit(self._writers, work, outcome)
 
-    def annotate(self, kind: Kind, key: str, pod: DecodedPod, annotations: Mapping[str, str | None]) -> None:
-        """Write or remove annotations of a pod, unless somebody wrote to it since it was read."""
-        uid, namespace, name = pod.pod.uid, pod.pod.namespace, pod.pod.name
+    def annotate(
+        self, purpose: OrderPurpose, key: str, pod: DecodedPod, annotations: Mapping[str, str | None]
+    ) -> None:
+        """Write or remove annotations of a pod, unless another client wrote to it since it was read."""
+        namespace, name = pod.pod.namespace, pod.pod.name
+        outcome = OrderWrite(gang=key, uid=pod.pod.uid, purpose=purpose)
 
         def work() -> Done:
             try:
                 document = self._api.patch(PODS, name, writes.pod_patch(pod, annotations), namespace)
             except Stale as error:
-                return self._read_pod(Done(kind, key, uid, error=error), namespace, name)
-            return Done(kind, key, uid, document=document)
+                return self._read_pod(replace(outcome, error=error), namespace, name)
+            return replace(outcome, document=document)
 
-        self._submit(self._writers, work, Done(kind, key, uid))
+        self._submit(self._writers, work, outcome)
 
-    def _read_pod(self, done: Done, namespace: str, name: str) -> Done:
+    def _read_pod(self, failed: PodWrite, namespace: str, name: str) -> PodWrite:
         try:
             document = self._api.get(PODS, name, namespace)
         except NotFound:
-            return Done(done.kind, done.key, done.uid, done.plan_id, error=done.error, gone=True)
+            return replace(failed, gone=True)
         except KubeError as error:
-            return Done(done.kind, done.key, done.uid, done.plan_id, error=error)
-        gone = document["metadata"]["uid"] != done.uid
-        return Done(done.kind, done.key, done.uid, done.plan_id, None if gone else document, done.error, gone)
+            return replace(failed, error=error)
+        gone = document["metadata"]["uid"] != failed.uid
+        return replace(failed, document=None if gone else document, gone=gone)
 
     def delete_orphan(self, key: str, pod: DecodedPod) -> None:
         """Remove a pod that was bound without a plan."""
@@ -204,10 +218,10 @@ class Executor:
             try:
                 self._api.delete(PODS, name, namespace, uid=uid)
             except Stale as error:
-                return Done("orphan", key, uid, error=error, gone=True)
-            return Done("orphan", key, uid)
+                return OrphanRemoval(gang=key, uid=uid, error=error, gone=True)
+            return OrphanRemoval(gang=key, uid=uid)
 
-        self._submit(self._helpers, work, Done("orphan", key, uid))
+        self._submit(self._helpers, work, OrphanRemoval(gang=key, uid=uid))
 
     def pod_condition(self, key: str, pod: DecodedPod, condition: Json) -> None:
         """Write our condition on a pod."""
@@ -216,9 +230,9 @@ class Executor:
         def work() -> Done:
             body = writes.pod_condition_patch(pod, condition)
             document = self._api.patch_status(PODS, name, body, namespace, kind="strategic")
-            return Done("condition", key, uid, document=document)
+            return PodReport(gang=key, uid=uid, document=document)
 
-        self._submit(self._helpers, work, Done("condition", key, uid))
+        self._submit(self._helpers, work, PodReport(gang=key, uid=uid))
 
     def group_condition(self, key: str, group: DecodedGroup, condition: Json) -> None:
         """Write our condition on a PodGroup."""
@@ -226,22 +240,22 @@ class Executor:
 
         def work() -> Done:
             body = writes.group_patch(group, condition=condition)
-            return Done("condition", key, document=self._patch_group(namespace, name, group, body))
+            return GroupReport(gang=key, document=self._patch_group(namespace, name, group, body))
 
-        self._submit(self._helpers, work, Done("condition", key))
+        self._submit(self._helpers, work, GroupReport(gang=key))
 
     def helper(self, failed: Done, work: Callable[[], Done]) -> None:
         """Run something else on the helpers; ``failed`` is completed with the error if it raises one."""
         self._submit(self._helpers, work, failed)
 
-    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], Done], failed: Done) -> None:
+    def _submit(self, pool: Pool, work: Callable[[], Done], failed: Done) -> None:
         def run() -> None:
             try:
                 done = work()
             except KubeError as error:
                 done = replace(failed, error=error)
             except Exception:
-                logger.exception("%s of %s: a fault of ours", failed.kind, failed.key)
+                logger.exception("%s of %s: a fault of ours", word_for(failed), failed.gang)
                 done = replace(failed, error=KubeError("a fault of ours, see the log"))
             self._tell(done)
 

@@ -1,7 +1,7 @@
 """What the leader does, counted for the metrics.
 
-Each total stands at zero from the beginning of a leadership: one that first appears as one has not grown, to
-who asks how much it grew, and no alert would tell of the first failure.
+Each total stands at zero from the beginning of a leadership. A total that first appears as one has not grown,
+as Prometheus sees it, and no alert would tell of the first failure.
 """
 
 from typing import Final, Literal, get_args

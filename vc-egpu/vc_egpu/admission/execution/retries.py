@@ -19,6 +19,10 @@ class Retries:
     _at: dict[str, float] = field(default_factory=dict)
     _backoffs: dict[str, Backoff] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        """Whether anything is remembered of a failure."""
+        return bool(self._at or self._backoffs)
+
     def failed(self, key: str, error: KubeError | None, clock: float, *, is_read: bool = False) -> float:
         """Something for this gang failed; returns after how many seconds it is tried again.
 

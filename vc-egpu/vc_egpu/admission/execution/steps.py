@@ -1,7 +1,7 @@
 """What has to be done next about the plan on a PodGroup, given what the API server shows. Pure.
 
-There is no separate recovery: a leader that has just written a plan, one that retries a failed write and one
-that took over after a crash ask the same question, and the answer depends on nothing but the objects::
+There is no separate recovery. A leader asks the same question after it wrote a plan, when it retries a failed
+write, and when it took over after a crash. The answer depends on nothing but the objects::
 
     plan on the PodGroup                        next step
     ------------------------------------------  ----------------------------------------------------

@@ -37,7 +37,7 @@ def group_patch(
     condition: Document | None = None,
     phase: str | None = None,
 ) -> Json:
-    """A merge patch of a PodGroup, only if nobody wrote to it since it was read."""
+    """A merge patch of a PodGroup, only if no other client wrote to it since it was read."""
     body: Json = {"metadata": {"uid": group.gang.uid, "resourceVersion": group.resource_version}}
     if annotations:
         body["metadata"]["annotations"] = dict(annotations)
@@ -53,10 +53,10 @@ def group_patch(
 
 
 def unrecorded(body: Json, group: DecodedGroup) -> Json:
-    """This merge patch of a PodGroup, and nobody's record any more of who wrote which field.
+    """This merge patch of a PodGroup, which also drops the record of the writers of its fields.
 
-    Only where the PodGroup is a Job controller's: nobody applies it. The API server begins no such record
-    anew, and each later write costs it a third less.
+    Only where the PodGroup is a Job controller's: no client applies it. The API server begins no such record
+    again, and each later write costs it a third less.
     """
     if group.owner is None or not group.owner.is_volcano_job:
         return body
@@ -88,7 +88,7 @@ def pod_condition_patch(pod: DecodedPod, value: Document) -> Json:
 
 
 def pod_patch(pod: DecodedPod, annotations: Mapping[str, str | None]) -> Json:
-    """A merge patch of a pod's annotations, only if nobody wrote to it since it was read."""
+    """A merge patch of a pod's annotations, only if no other client wrote to it since it was read."""
     metadata = {"uid": pod.pod.uid, "resourceVersion": pod.resource_version}
     return {"metadata": {**metadata, "annotations": dict(annotations)}}
 

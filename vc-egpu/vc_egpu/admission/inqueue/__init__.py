@@ -1,1 +1,1 @@
-"""Gangs whose pods nobody makes: :mod:`.enqueue`, with :mod:`.filling` and :mod:`.unheard`."""
+"""Gangs whose pods are not made yet. See README.md."""

@@ -1,9 +1,11 @@
-"""Gangs whose pods are not made because nobody moved their PodGroup from Pending to Inqueue.
+"""Gangs whose pods are not made, because their PodGroup was not moved from Pending to Inqueue.
 
 Where no vc-scheduler looks after our gangs, we are the enqueuer: their pods are gated, so making them takes
-no room. But a few at a time: see :mod:`.filling`. Under vc-scheduler the ``enqueue`` action of its stock
-configuration holds a PodGroup back while the cluster is full, so that the pods that would make room are never
-seen: such a gang is planned from its Job's template, and enqueued once its plan is ready.
+no room. But a few at a time: see :mod:`.filling`.
+
+Under vc-scheduler the ``enqueue`` action of its stock configuration holds a PodGroup back while the cluster
+is full. The pods that would make room are never seen then. Such a gang is planned from its Job's template,
+and enqueued once its plan is ready.
 """
 
 from collections.abc import Mapping
@@ -29,8 +31,8 @@ from vc_egpu.volcano.words.resource_names import PER_CARD
 GRACE_S: Final = 2.0
 """vc-scheduler enqueues what it has room for within a session or two."""
 UNMADE_S: Final = 600.0
-"""A plan whose gang was enqueued and has no pod by then is given up: as long as a running gang waits for a
-replacement's room. A quota keeps the pods out, say, and nobody else could have the cards."""
+"""A plan whose gang was enqueued and has no pod by then is given up. A running gang waits as long for the
+room of a replacement. A quota keeps the pods out, say, and no other gang could have the cards."""
 
 
 @dataclass(slots=True)
@@ -39,14 +41,14 @@ class Pending:
 
     since: dict[str, float] = field(default_factory=dict)
     urgent: dict[str, None] = field(default_factory=dict)
-    """Of these, the gangs of high priority, in the same order."""
+    """The gangs of high priority among them, in the same order."""
     read: dict[str, str] = field(default_factory=dict)
     """The version of the Job that a gang's template was taken from."""
     filling: Filling = field(default_factory=Filling)
     unmade: dict[str, float] = field(default_factory=dict)
     """Since when the plans of gangs that were planned from their template are ready, and they have no pod."""
     given_up: set[str] = field(default_factory=set)
-    """Gangs that had none for too long: enqueued unplanned, lest others be evicted for nothing once more."""
+    """Gangs that had none for too long: enqueued without a plan, so that no pod goes for nothing again."""
 
     def __bool__(self) -> bool:
         return bool(self.since or self.unmade)
@@ -62,7 +64,7 @@ class Pending:
             self.urgent.pop(key, None)
             self.read.pop(key, None)
             if group is not None and not group.outstanding:
-                mirror.set_template(key, NO_TEMPLATE)  # whoever is to come comes as a pod
+                mirror.set_template(key, NO_TEMPLATE)  # what is to come comes as a pod
             return
         if key not in self.since:
             self.since[key] = clock
@@ -92,8 +94,10 @@ class Pending:
         return [key for key, since in self.since.items() if clock - since >= GRACE_S]
 
     def unplanned(self, mirror: Mirror, clock: float) -> list[str]:
-        """Those that waited long enough and are to have pods before a plan: of no Volcano Job, since nobody
-        can tell what their pods will be, and those that were planned and given up."""
+        """Those that waited long enough and are to have pods before a plan.
+
+        Without a Volcano Job it is not known what their pods will be. The others were planned and given up.
+        """
         return [
             key
             for key in self.due(clock)
@@ -139,9 +143,9 @@ def _expects_pods(group: Group) -> bool:
 def is_held_back(group: Group, mirror: Mirror) -> bool:
     """Pending, of a gang that asks for cards, and without a live pod.
 
-    Other operators' gangs ask by their PodGroup. Some make no pod before its phase has changed; the pods of
-    others are there and planned, but vc-scheduler binds none of a PodGroup that it has no room for, by an ask
-    that names limits per card, too.
+    Other operators' gangs ask by their PodGroup. Some operators make no pod before its phase has changed.
+    With others the pods are there and planned. But vc-scheduler binds none of a PodGroup for which it has no
+    room, and it counts limits per card, too.
     """
     if group.decoded.phase not in {"", "Pending"}:
         return False
@@ -149,7 +153,7 @@ def is_held_back(group: Group, mirror: Mirror) -> bool:
     if owner is not None and owner.is_volcano_job:
         job = job_of(group, mirror)
         if job is None or not is_managed(job) or job["metadata"].get("deletionTimestamp"):
-            return False  # of one that is being deleted nobody makes pods, however long a finalizer keeps it
+            return False  # one that is being deleted gets no pods, however long a finalizer keeps it
     elif not group.decoded.asks:
         return False
     elif _is_ready(group):
@@ -178,7 +182,7 @@ def is_managed(job: Document) -> bool:
 def template(job: Document, table: ModelTable) -> Template:
     """The pods that a Job will have; the empty one for a Job that cannot be read, or is not ours.
 
-    Of two thousand million replicas no more than a gang can have: each becomes a member in the decision.
+    Two thousand million replicas are cut to what a gang can have: each becomes a member in the decision.
     """
     rows, classes, left = [], set(), MANY
     for task in _tasks(job) if is_managed(job) else ():
@@ -196,12 +200,12 @@ def template(job: Document, table: ModelTable) -> Template:
         except (AskError, KeyError, TypeError, ValueError, AttributeError):
             return NO_TEMPLATE
         if not name or excess(spec) or long_list(metadata.get("annotations") or {}):
-            return NO_TEMPLATE  # nobody can make its pods, or decide about them
+            return NO_TEMPLATE  # its pods cannot be made, or cannot be decided about
         rows.append((name, replicas, pod.pod.shape))
         left -= replicas
         if pod.share_class is not None:
             classes.add(pod.share_class)
-    # As with pods: should two classes meet, nobody gets the higher one.
+    # As with pods: should two classes meet, the gang gets the lower one.
     return Template(tuple(rows), min(classes, default=None), str(job["spec"].get("queue") or ""))
 
 

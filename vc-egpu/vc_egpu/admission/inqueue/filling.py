@@ -1,7 +1,7 @@
 """How many gangs have their pods made at once, and whose are next.
 
-A few at a time: a thousand Jobs at once would queue at the webhook for longer than its time-out, and make
-the Job's controller create pods twice that it does not see yet. And nobody waits for those whose pods do not
+A few at a time: a thousand Jobs at once would queue at the webhook for longer than its time-out. The Job's
+controller would also create pods twice that it does not see yet. No gang waits for those whose pods do not
 come.
 """
 
@@ -14,11 +14,11 @@ from vc_egpu.admission.state.mirror import Mirror
 MOST_FILLING: Final = 256
 """Pods of gangs that were enqueued and are not complete yet; one gang more may be begun below it."""
 FILLED_BY_S: Final = 5.0
-"""A gang that is not complete by then (its pods are refused, say) holds up nobody else."""
+"""A gang that is not complete by then (its pods are refused, say) holds up no other."""
 UNMOVED_S: Final = 25.0
 """A gang that gets no further pod in so long after that does not just stand behind others whose are made."""
 SLOW_FOR_S: Final = 600.0
-"""So long the gangs of its namespace come one after the other, beside all others', unless one is complete."""
+"""So long the gangs of its namespace come one by one, apart from all others, unless one is complete."""
 
 
 @dataclass(slots=True)
@@ -30,16 +30,19 @@ class Filling:
     late: dict[str, tuple[float, int]] = field(default_factory=dict)
     """Gangs that were not filled in their time: since when, and how many pods they had."""
     slow: dict[str, float] = field(default_factory=dict)
-    """Namespaces with a gang that gets no pods, and when that was seen: a quota refuses them, say, and each
-    of its gangs would take its time of everybody's."""
+    """Namespaces with a gang that gets no pods, and when that was seen. A quota refuses them, say, and each
+    gang of the namespace would keep all others waiting."""
 
     def overdue(self, clock: float) -> list[str]:
         """Those whose time is over."""
         return [key for key, until in self.until.items() if until <= clock]
 
     def admit(self, line: Iterable[str], standing: Container[str], mirror: Mirror, clock: float) -> list[str]:
-        """Those to enqueue now, in the order of the ``line`` (which may name one twice), and those that are
-        ``standing`` in it still though they were to be: the API server has not said so yet."""
+        """Those to enqueue now, in the order of the ``line``, which may name one twice.
+
+        Gangs that were to be enqueued and are ``standing`` there still are named again: the API server has
+        not said so yet.
+        """
         self._look(standing, mirror, clock)
         usual = [key for key in self.until if _namespace(key) not in self.slow]
         pods = sum(mirror.groups[key].decoded.gang.min_member for key in usual)

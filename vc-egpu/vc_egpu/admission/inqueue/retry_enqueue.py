@@ -1,10 +1,9 @@
 """Volcano Jobs whose controller was told to make the pods, and makes none.
 
-Volcano's Job controller does something when a PodGroup's phase changes before its eyes. One that is
-``Inqueue`` when it first sees it tells it nothing (1.15.1; its watch came back later than everybody else's
-after the API server was away), and the Job waits for good: without pods, and with the cards of a plan that
-may be ready. So the phase is taken back to ``Pending``, from where it goes to ``Inqueue`` as ever: now with
-somebody watching.
+Volcano's Job controller acts when it sees a PodGroup's phase change. A PodGroup that is ``Inqueue`` when it
+first sees it tells it nothing (1.15.1; its watch came back late after the API server was away). The Job would
+then wait without end: without pods, and with the cards of a plan that may be ready. So the phase is taken
+back to ``Pending``, from where it goes to ``Inqueue`` as usual: now the controller watches.
 """
 
 from dataclasses import dataclass, field

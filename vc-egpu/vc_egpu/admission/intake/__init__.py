@@ -1,0 +1,1 @@
+"""What comes in: watches, first lists, and what is news. See README.md."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 SILENCE_S: Final = 120.0
-"""After so long without a page of any list they are given up, and asked for anew."""
+"""After so long without a page of any list they are given up, and asked for again."""
 _LOOK_S: Final = 0.05
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from vc_egpu.admission.intake.stalled_watches import Behind
+from vc_egpu.admission.intake.watch_gaps import StalledWatches
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import (
     CONFIG_MAPS,
@@ -49,7 +49,7 @@ class Sources:
 
     def __init__(self, api: ApiConnection, tell: Callable[[Arrival], None], namespace: str) -> None:
         self._tell = tell
-        self._behind = Behind()
+        self._stalled = StalledWatches()
         self._reflectors = {
             r.plural: Reflector(api, r, self._into(r), transform=partial(_keep, r.plural)) for r in WATCHED
         }
@@ -90,12 +90,12 @@ class Sources:
 
     def answered(self, plural: str, document: Json) -> None:
         """The API server says that this object is so: the watch of its kind will say so too."""
-        self._behind.answered(plural, str(document["metadata"].get("resourceVersion") or ""))
+        self._stalled.answered(plural, str(document["metadata"].get("resourceVersion") or ""))
 
     def list_those_behind(self, clock: float) -> list[str]:
         """Kinds whose watch stands still though there is news; all of them is listed again."""
         reached = {plural: reflector.reached() for plural, reflector in self._reflectors.items()}
-        behind = self._behind.standing(reached, clock)
+        behind = self._stalled.standing(reached, clock)
         for plural in behind:
             logger.warning("the watch of %s stands still at version %s: listing", plural, reached[plural])
             self._reflectors[plural].list_again()

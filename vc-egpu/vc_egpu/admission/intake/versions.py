@@ -1,7 +1,7 @@
 """Which version of an object is news. Answers to own writes and watch events come on different ways.
 
-What the watch itself takes back is so: an API server whose history was set back (restored from a backup)
-tells of older versions, and of objects again whose end it had told. Answers to own writes never do.
+What the watch itself takes back is so. An API server whose history was set back (restored from a backup)
+tells of older versions. It also tells again of objects whose end it had told. Answers to own writes never do.
 """
 
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""Gates that fell in vain: :mod:`.aftercare`, with :mod:`.rollback`, :mod:`.rolling` and :mod:`.orphans`."""
+"""Gates that fell without success: what has to come back, and when. See README.md."""

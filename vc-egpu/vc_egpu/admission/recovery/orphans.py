@@ -1,4 +1,4 @@
-"""Pods that were bound without a plan: somebody lifted their gate. They are removed, with an event. Pure."""
+"""Pods that were bound without a plan: another client lifted their gate. They are removed. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,7 +1,7 @@
 """When a gang that was let go has to come back. Pure; the clock stands still while the API server is away.
 
-Three things count: a gate fell and the scheduler did not bind the gang within 30 s, the kubelet refused a
-member, or our agent kept a container from starting for 30 s. Image pulls, volumes and init containers happen
+Three things count. The scheduler did not bind the gang within 30 s after a gate fell. The kubelet refused a
+member. Our agent kept a container from starting for 30 s. Image pulls, volumes and init containers happen
 after binding and show none of these, so they never count. Nor does the time in which the scheduler binds
 those that were let go before: gates may fall ten times as fast as it binds.
 """
@@ -37,8 +37,8 @@ class Watchlist:
     done: set[PodUid] = field(default_factory=set)
     """Pods that are being rolled back already."""
     bound: list[tuple[float, float]] = field(default_factory=list)
-    """When pods were let go that have been bound, and when that was; both rise: of what was let go later and
-    bound earlier nobody asks."""
+    """When pods were let go that have been bound, and when they were bound. Both rise: pods that were let go
+    later and bound earlier do not matter."""
 
     def note(self, pod: DecodedPod, clock: float) -> None:
         """A pod changed."""
@@ -49,21 +49,21 @@ class Watchlist:
             self._was_bound(self.unbound[uid], clock)
         _keep(self.unbound, uid, clock, present=placed and not pod.bound)
         if not self.unbound:
-            self.bound.clear()  # who is let go from now on comes after all of these
+            self.bound.clear()  # what is let go from now on comes after all of these
         _keep(self.failing, uid, clock, present=placed and bool(pod.start_error))
         if pod.refusal:
-            # Also where no plan speaks for it any more: nobody else makes it anew.
+            # Also where no plan speaks for it any more: no other part replaces it.
             self.refused.add(uid)
 
     def _was_bound(self, let_go: float, clock: float) -> None:
         while self.bound and self.bound[-1][0] >= let_go:
             self.bound.pop()
         self.bound.append((let_go, clock))
-        # What is older makes nobody wait: by then each is given as much time of its own.
+        # What is older keeps no pod waiting: by then each is given as much time of its own.
         del self.bound[: bisect_right(self.bound, clock - PATIENCE_S, key=lambda entry: entry[1])]
 
     def its_turn(self, let_go: float) -> float:
-        """Since when the scheduler has nobody left who was let go before that moment, as far as it shows."""
+        """Since when the scheduler has bound all that was let go before that moment, as far as it shows."""
         before = bisect_right(self.bound, let_go, key=lambda entry: entry[0])
         return max(let_go, self.bound[before - 1][1]) if before else let_go
 
@@ -73,7 +73,7 @@ class Watchlist:
         there = [m.pod.task for m in members.values() if m.pod.phase in counted]
         runs = any(m.bound and m.pod.phase is PodPhase.PLACED for m in members.values())
         short = lacking(gang, task_counts(there))
-        # One that somebody else holds back, or that cannot be read, waits for no room.
+        # One that another gate holds back, or that cannot be read, waits for no room.
         replaced = any(
             m.pod.phase is PodPhase.GATED and not m.pod.other_gates and not m.problem
             for m in members.values()
@@ -85,7 +85,7 @@ class Watchlist:
             self.starved.pop(gang.key, None)
 
     def wait_for_room(self, verdicts: Mapping[str, Verdict], clock: float, *, admitting: bool) -> None:
-        """For gangs that lack something else than room the time begins anew: giving them up helps nobody."""
+        """For gangs that do not lack room the time begins again: giving them up would not help."""
         for key in self.starved:
             if not admitting or not finds_no_room(verdicts.get(key)):
                 self.starved[key] = clock
@@ -133,7 +133,7 @@ class RollBack:
     why: str
     nodes: frozenset[NodeName]
     left_alone: tuple[DecodedPod, ...] = ()
-    """Bare pods: nobody would make them anew, so they are reported and not deleted."""
+    """Bare pods: no controller would replace them, so they are reported and not deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _roll_back(
 def _troubles(
     members: Mapping[PodUid, DecodedPod], watchlist: Watchlist, clock: float
 ) -> Iterable[tuple[PodUid, str]]:
-    # Of each plan: replacements and replicas that come later are let go by plans of their own.
+    # For each plan: replacements and replicas that come later are let go by plans of their own.
     last_fall: dict[str, float] = {}
     for uid, member in members.items():
         if uid in watchlist.unbound:

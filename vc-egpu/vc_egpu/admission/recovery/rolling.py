@@ -1,6 +1,6 @@
 """Roll-backs under way: first the plan goes, in one write with the back-off, then all the pods.
 
-Kept in memory only: a leader that takes over sees the same pods in the same trouble, and begins anew.
+Kept in memory only: a leader that takes over sees the same pods in the same trouble, and begins again.
 """
 
 from collections.abc import Container
@@ -35,10 +35,10 @@ class RollBacks:
         pods = {pod.pod.uid: pod for pod in (*earlier, *back.pods)}
         record = backoffs.encode(value)
         self._under_way[key] = Rolling(tuple(pods.values()), record, f"rolled back: {back.why}")
-        self.mirror.dirty.add(key)
+        self.mirror.agenda.look_at(key)
         text = f"rolled back: {back.why}; tried again in {value.until - now:.0f} s"
         self.reports.events.event(group_reference(key, group.decoded), "Warning", "RolledBack", text)
-        note = f"{back.why}; nobody would make this pod anew, so it is left alone"
+        note = f"{back.why}; no controller would replace this pod, so it is left alone"
         for pod in back.left_alone:
             self.reports.events.event(pod_reference(pod), "Warning", "RolledBack", note)
 
@@ -51,14 +51,14 @@ class RollBacks:
         self._under_way.pop(key, None)
 
     def left(self, key: str, begun: Container[PodUid]) -> tuple[DecodedPod, ...]:
-        """Pods that nobody has asked to go yet; once all have gone the roll-back is over."""
+        """Pods that were not asked to go yet; once all have gone the roll-back is over."""
         pods = [pod for pod in self._under_way[key].pods if not self._is_gone(pod.pod.uid)]
         if not pods:
             del self._under_way[key]
         return tuple(pod for pod in pods if pod.pod.uid not in begun)
 
     def is_leaving(self, uid: PodUid) -> bool:
-        """Whether a pod that was asked to go goes, or has ended; what is rolled back has to go for good."""
+        """Whether a pod that was asked to go goes, or has ended; what is rolled back has to be gone."""
         pod = self.mirror.pods.get(uid)
         rolling = self._under_way.get(pod.pod.gang or "") if pod is not None else None
         if rolling is not None and any(other.pod.uid == uid for other in rolling.pods):

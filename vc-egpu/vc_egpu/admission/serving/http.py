@@ -1,10 +1,10 @@
 """Probes, metrics, and a read-only view for the command line.
 
-``/healthz`` and ``/readyz`` are for everybody who reaches the port. ``/metrics`` and ``/v1/snapshot`` tell
-names of tenants' pods: from the machine itself (a port-forward ends there, and has its own RBAC) they are
-open; from elsewhere they need a bearer token that may ``get`` that non-resource URL, which is asked by
-TokenReview and SubjectAccessReview and remembered for a minute (who was allowed: for five where nobody can be
-asked, since others asked too much or the API server is away).
+``/healthz`` and ``/readyz`` are open to all clients that reach the port. ``/metrics`` and ``/v1/snapshot``
+tell names of tenants' pods. They are open from the machine itself: a port-forward ends there, and has its own
+RBAC. From elsewhere they need a bearer token that may ``get`` that non-resource URL. TokenReview and
+SubjectAccessReview decide that, and the answer holds for a minute. A reader that was allowed stays so for
+five while the API server is away or the limit of questions is reached.
 """
 
 import hashlib
@@ -15,38 +15,43 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import orjson
-
-from vc_egpu.admission.loop import Loop, View
-from vc_egpu.admission.serving.metrics import Level1, holders_of
+from vc_egpu.admission.loop import Loop
+from vc_egpu.admission.serving.metrics import Level1
+from vc_egpu.admission.serving.snapshot import document
 from vc_egpu.admission.settings import Settings
-from vc_egpu.core.check.recount import use_by_queue
-from vc_egpu.core.model.cluster import PodPhase
+from vc_egpu.admission.view import View
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from vc_egpu.kube.server import Answer, GetServer, Request, check_page, metrics_page
 from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.kube.wire.limits import TokenBucket
+from vc_egpu.report import snapshot_codec
 
-_REMEMBER_S: Final = 60.0
-_AT_MOST_S: Final = 300.0
-_REMEMBERED: Final = 256
+REMEMBER_S: Final = 60.0
+"""How long an answer holds without another question."""
+AT_MOST_S: Final = 300.0
+"""How long a reader that was allowed stays so while no question can be asked."""
+REMEMBERED: Final = 256
+"""Answers that are kept of each kind."""
 _REVIEWS_PER_S: Final = 5.0
-"""Whoever sends ever new tokens must not use up what the API server allows this process."""
+"""A reader that sends ever new tokens must not use up what the API server allows this process."""
 
 logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 
 class Access:
-    """Who may read what; answers are remembered by a hash of the token."""
+    """Which readers may read what; answers are remembered by a hash of the token.
 
-    def __init__(self, api: ApiConnection) -> None:
+    ``limit`` bounds the questions to the API server.
+    """
+
+    def __init__(self, api: ApiConnection, limit: TokenBucket | None = None) -> None:
         self._api = api
         self._lock = threading.Lock()
         self._known: dict[bool, dict[tuple[str, str], float]] = {True: {}, False: {}}
-        """When who was allowed, and when who was refused: nobody pushes one of the others out."""
-        self._limit = TokenBucket(_REVIEWS_PER_S, 10)
+        """When a reader was allowed, and when refused: refusals push no allowed reader out."""
+        self._limit = limit if limit is not None else TokenBucket(_REVIEWS_PER_S, 10)
 
     def allows(self, client: str, authorization: str, path: str) -> bool:
         """Whether this client may GET this path."""
@@ -59,9 +64,9 @@ class Access:
         now = time.monotonic()
         with self._lock:
             allowed_at, refused_at = (self._known[answer].get(key, float("-inf")) for answer in (True, False))
-        if now - max(allowed_at, refused_at) < _REMEMBER_S:
+        if now - max(allowed_at, refused_at) < REMEMBER_S:
             return allowed_at > refused_at
-        lately = now - allowed_at < _AT_MOST_S
+        lately = now - allowed_at < AT_MOST_S
         if not self._limit.try_take():
             return lately
         try:
@@ -75,7 +80,7 @@ class Access:
     def _remember(self, key: tuple[str, str], now: float, *, allowed: bool) -> None:
         with self._lock:
             self._known[not allowed].pop(key, None)
-            if len(self._known[allowed]) >= _REMEMBERED:
+            if len(self._known[allowed]) >= REMEMBERED:
                 self._known[allowed].clear()
             self._known[allowed][key] = now
 
@@ -125,7 +130,7 @@ class Server:
             self._server.start()
 
     def stop(self) -> None:
-        """Serve nobody any more."""
+        """Serve no longer."""
         if self._server is not None:
             self._server.stop()
 
@@ -149,68 +154,4 @@ class Server:
         view = self.view()
         if view is None:
             return check_page("this replica does not lead")
-        return Answer(200, orjson.dumps(document(view)), "application/json")
-
-
-def document(view: View) -> Json:
-    """The view for programs: cards and who is on them, gangs with their verdicts, queues."""
-    snapshot = view.snapshot
-    holders = holders_of(snapshot)
-    use = use_by_queue(snapshot)
-    return {
-        "version": 1,
-        "revision": snapshot.revision,
-        "epoch": view.epoch,
-        "admitting": view.admitting,
-        "cards": [
-            {
-                "node": node.name,
-                "uuid": card.uuid,
-                "index": card.index,
-                "model": card.model,
-                "memoryMiB": card.memory_mib,
-                "usable": card.usable and node.offers_cards,
-                "problem": node.problem,
-                "shares": [
-                    {
-                        "namespace": pod.namespace,
-                        "pod": pod.name,
-                        "container": container,
-                        "gang": pod.gang,
-                        "memoryMiB": share.memory_mib,
-                        "physicalMiB": share.on_card_mib,
-                        "suspension": pod.suspension.value,
-                        "cores": share.cores_percent,
-                        "terminating": pod.phase is PodPhase.TERMINATING,
-                    }
-                    for pod, container, share in holders.get(card.uuid, ())
-                ],
-            }
-            for node in snapshot.nodes.values()
-            for card in node.cards
-        ],
-        "gangs": [
-            {
-                "key": gang.key,
-                "queue": gang.queue,
-                "class": gang.share_class.name.lower(),
-                "minMember": gang.min_member,
-                "planId": gang.plan.plan_id if gang.plan is not None else "",
-                "reason": verdict.reason.value if verdict is not None else "",
-                "message": verdict.message if verdict is not None else "",
-                "numbers": dict(verdict.numbers) if verdict is not None else {},
-            }
-            for gang in snapshot.gangs.values()
-            for verdict in (view.verdicts.get(gang.key),)
-        ],
-        "queues": [
-            {
-                "name": queue.name,
-                "open": queue.open,
-                "used": use.get(queue.name, {}),
-                "capability": dict(queue.capability),
-                "deserved": dict(queue.deserved),
-            }
-            for queue in snapshot.queues.values()
-        ],
-    }
+        return Answer(200, snapshot_codec.to_json(document(view)), "application/json")

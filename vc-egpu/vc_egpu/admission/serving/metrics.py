@@ -1,30 +1,19 @@
-"""Level-1 metrics: what is allocated, to whom, and who waits why. Made anew at each scrape."""
+"""Level-1 metrics: what is allocated, to whom, and who waits why. Each scrape renders the present rows."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from vc_egpu.admission.loop import View
-from vc_egpu.admission.state.answers import is_booked_on_host
-from vc_egpu.admission.state.tally import OVER
+from vc_egpu.admission.view import View
 from vc_egpu.core.check.recount import use_by_queue
-from vc_egpu.core.model.cluster import (
-    CardId,
-    Node,
-    Pod,
-    PodPhase,
-    Share,
-    Snapshot,
-    class_of,
-    has_members,
-)
-from vc_egpu.core.model.reasons import Reason
-from vc_egpu.core.model.resources import cores_at
+from vc_egpu.report.cards import CardRow, HostRow, cards, hosts
+from vc_egpu.report.gangs import condition_of, gangs
+from vc_egpu.report.queues import by_reason, queues, waiting
+from vc_egpu.report.shares import ShareRow, by_card, shares
 
-_HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 _CARD: Final = ("node", "card", "index", "model")
 _SHARE: Final = ("namespace", "pod", "container", "node", "card", "class")
 
@@ -54,21 +43,12 @@ class Level1(Collector):
         if view is None:
             return
         yield from _process(view)
-        holders = holders_of(view.snapshot)
-        yield from _cards(view.snapshot, holders)
-        yield from _hosts(view.snapshot, holders)
-        yield _shares(view.snapshot, holders)
+        share_rows = shares(view.snapshot)
+        card_rows = cards(view.snapshot, share_rows)
+        yield from _cards(card_rows)
+        yield from _hosts(hosts(view.snapshot, card_rows))
+        yield _shares(share_rows)
         yield from _queues(view)
-
-
-def holders_of(snapshot: Snapshot) -> dict[CardId, list[tuple[Pod, str, Share]]]:
-    """(pod, container, share) on each card, of all pods that hold cards now, or come back to them."""
-    holders: dict[CardId, list[tuple[Pod, str, Share]]] = {}
-    for pod in snapshot.pods.values():
-        if pod.phase in _HOLDING:
-            for container, share in pod.shares:
-                holders.setdefault(share.card, []).append((pod, container, share))
-    return holders
 
 
 def _process(view: View) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
@@ -95,9 +75,7 @@ def _process(view: View) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
     yield from (evicted, suspended)
 
 
-def _cards(
-    snapshot: Snapshot, holders: Mapping[CardId, list[tuple[Pod, str, Share]]]
-) -> Iterator[GaugeMetricFamily]:
+def _cards(rows: Iterable[CardRow]) -> Iterator[GaugeMetricFamily]:
     families = {
         name: GaugeMetricFamily(f"egpu_card_{name}", text, labels=_CARD)
         for name, text in (
@@ -112,92 +90,62 @@ def _cards(
             ("usable", "1 where the card takes new shares."),
         )
     }
-    for node in snapshot.nodes.values():
-        for card in node.cards:
-            on_it = holders.get(card.uuid, ())
-            shares = [share for pod, _, share in on_it if not pod.asleep]
-            memory_mib = sum(share.on_card_mib for share in shares)
-            cores = sum(share.cores_percent for share in shares)
-            values = {
-                "memory_mib": card.memory_mib,
-                "memory_allocated_mib": memory_mib,
-                "memory_free_mib": max(0, card.memory_mib - memory_mib),
-                "cores_allocated_percent": cores,
-                "cores_free_percent": max(0, cores_at(_core_ratio(node)) - cores),
-                "sharers": len(shares),
-                "suspended_shares": len(on_it) - len(shares),
-                "suspendable_shares": sum(pod.suspendable and not pod.suspend_ordered for pod, _, _ in on_it),
-                "usable": int(card.usable and node.offers_cards),
-            }
-            labels = (str(node.name), str(card.uuid), str(card.index), card.model)
-            for name, value in values.items():
-                families[name].add_metric(labels, value)
+    for row in rows:
+        values = {
+            "memory_mib": row.memory_mib,
+            "memory_allocated_mib": row.allocated_mib,
+            "memory_free_mib": row.free_mib,
+            "cores_allocated_percent": row.cores_percent,
+            "cores_free_percent": row.cores_free_percent,
+            "sharers": row.sharers,
+            "suspended_shares": row.suspended,
+            "suspendable_shares": sum(share.could_be_suspended for share in row.shares),
+            "usable": int(row.takes_shares),
+        }
+        labels = (str(row.node), str(row.uuid), str(row.index), row.model)
+        for name, value in values.items():
+            families[name].add_metric(labels, value)
     yield from families.values()
 
 
-def _core_ratio(node: Node) -> float:
-    """As it is for a share without a class."""
-    return node.core_ratio if node.ratio_class is None else min(node.core_ratio, 1.0)
-
-
-def _hosts(
-    snapshot: Snapshot, holders: Mapping[CardId, list[tuple[Pod, str, Share]]]
-) -> Iterator[GaugeMetricFamily]:
+def _hosts(rows: Iterable[HostRow]) -> Iterator[GaugeMetricFamily]:
     """What lies on the hosts, or may: see the ledger's host budget."""
     aside = GaugeMetricFamily("egpu_host_memory_mib", "Host memory set aside.", labels=("node",))
     labels = ("node", "for")
     booked = GaugeMetricFamily("egpu_host_memory_booked_mib", "Of that, what is booked.", labels=labels)
-    for node in snapshot.nodes.values():
-        if not node.cards:
-            continue
-        aside.add_metric((str(node.name),), node.host_memory_mib)
-        held = [(pod, share) for card in node.cards for pod, _, share in holders.get(card.uuid, ())]
-        spilled_mib = sum(share.memory_mib - share.on_card_mib for _, share in held)
-        away_mib = sum(share.on_card_mib for pod, share in held if is_booked_on_host(pod))
-        booked.add_metric((str(node.name), "spilling"), spilled_mib)
-        booked.add_metric((str(node.name), "suspended"), away_mib)
+    for row in rows:
+        aside.add_metric((str(row.node),), row.memory_mib)
+        booked.add_metric((str(row.node), "spilling"), row.spilled_mib)
+        booked.add_metric((str(row.node), "suspended"), row.suspended_mib)
     yield from (aside, booked)
 
 
-def _shares(snapshot: Snapshot, holders: Mapping[CardId, list[tuple[Pod, str, Share]]]) -> GaugeMetricFamily:
-    """Who has how much of which card: the pods that stand under one card share it."""
+def _shares(rows: Iterable[ShareRow]) -> GaugeMetricFamily:
+    """How much of which card each container has: the pods that stand under one card share it."""
     family = GaugeMetricFamily("egpu_share_memory_mib", "Memory of one share.", labels=_SHARE)
-    for card, entries in holders.items():
-        for pod, container, share in entries:
-            runs_as = class_of(pod, snapshot.gangs.get(pod.gang or ""), None)
-            share_class = runs_as.name.lower() if runs_as is not None else ""
-            labels = (pod.namespace, pod.name, container, str(pod.node or ""), str(card), share_class)
-            family.add_metric(labels, share.memory_mib)
+    for on_card in by_card(rows).values():
+        for row in on_card:
+            share_class = row.share_class.name.lower() if row.share_class is not None else ""
+            labels = (row.namespace, row.pod, row.container, str(row.node or ""), str(row.uuid), share_class)
+            family.add_metric(labels, row.memory_mib)
     return family
 
 
 def _queues(view: View) -> Iterator[GaugeMetricFamily]:
+    rows = gangs(view.snapshot, {key: condition_of(said) for key, said in view.verdicts.items()})
     labels = ("queue", "resource")
     used = GaugeMetricFamily("egpu_queue_used", "What admitted pods and plans count.", labels=labels)
     capped = GaugeMetricFamily("egpu_queue_capability", "The cap.", labels=labels)
     deserved = GaugeMetricFamily("egpu_queue_deserved", "What the queue deserves.", labels=labels)
-    use = use_by_queue(view.snapshot)
-    for queue in view.snapshot.queues.values():
-        for family, amounts in (
-            (used, use.get(queue.name, {})),
-            (capped, queue.capability),
-            (deserved, queue.deserved),
-        ):
+    for row in queues(view.snapshot, use_by_queue(view.snapshot), rows):
+        for family, amounts in ((used, row.used), (capped, row.capability), (deserved, row.deserved)):
             for resource, amount in amounts.items():
-                family.add_metric((str(queue.name), resource), amount)
+                family.add_metric((str(row.name), resource), amount)
     yield from (used, capped, deserved)
-    waiting = GaugeMetricFamily(
+    family = GaugeMetricFamily(
         "egpu_queue_waiting_gangs", "Gangs that wait, by reason.", labels=("queue", "reason")
     )
-    counts: dict[tuple[str, str], int] = {}
-    there = {pod.gang for pod in view.snapshot.pods.values() if pod.phase not in OVER}
-    for key, verdict in view.verdicts.items():
-        gang = view.snapshot.gangs.get(key)
-        if gang is None or not has_members(single=gang.single, there=key in there):
-            continue
-        if verdict.reason is not Reason.ADMITTED:
-            where = (str(gang.queue), verdict.reason.value)
-            counts[where] = counts.get(where, 0) + 1
-    for where, count in sorted(counts.items()):
-        waiting.add_metric(where, count)
-    yield waiting
+    for queue, counts in sorted(waiting(rows).items()):
+        for reason, count in by_reason(counts).items():
+            family.add_metric((str(queue), reason), count)
+    yield family

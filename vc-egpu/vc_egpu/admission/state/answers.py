@@ -1,8 +1,8 @@
 """What pods are told about suspension and what their nodes' agents answer, as the decision takes it.
 
 Orders and answers are on the API server, in annotations: a new leader knows from them alone where every pod
-is. What is remembered here is only what may not wait for a watch (orders being taken back count as gone from
-the moment their removal is begun, since their cards are wanted again) and what failed lately.
+is. Remembered here is what failed lately, and what may not wait for a watch. Orders that are taken back count
+as gone from the moment their removal begins, since their cards are wanted again.
 """
 
 import logging
@@ -151,11 +151,6 @@ def is_paused(decoded: DecodedPod) -> bool:
 def bears_order(decoded: DecodedPod) -> bool:
     """Whether the annotation stands on the pod, readable or not: an agent may go by it."""
     return names.SUSPEND in _annotations(decoded)
-
-
-def is_booked_on_host(pod: Pod) -> bool:
-    """Whether its memory counts on the host: from the moment it is there until it runs again."""
-    return pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING
 
 
 def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, bool, bool, bool, bool]:

@@ -43,8 +43,8 @@ class RolledBack:
         return max(self.until, 2 * self.until - self.at)
 
     def shuts(self, now: Instant) -> bool:
-        """Whether its nodes are left out now; no longer than they were meant to be, also where a clock was
-        set back since, this one or that of whoever wrote it."""
+        """Whether its nodes are left out now; no longer than they were meant to be. A clock may have been set
+        back since, this one or that of the leader that wrote it."""
         longest_s = min(self.nodes_until - self.at, 2 * MOST_S) + CLOCK_SKEW_S
         return 0 < self.nodes_until - now <= longest_s
 

@@ -45,7 +45,7 @@ def _holds(labels: Mapping[str, str], key: str, operator: str, values: frozenset
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """One PodDisruptionBudget: whom it covers and how many of them may go now."""
+    """One PodDisruptionBudget: which pods it covers and how many of them may go now."""
 
     namespace: str
     selector: Selector | None
@@ -100,7 +100,7 @@ class Budgets:
     def forbids(self, labels: Mapping[str, str]) -> bool:
         """Whether no pod with these labels may go now.
 
-        One of them says so, or several guard it: the API server evicts nobody then, whatever they allow.
+        One of them says so, or several guard it: the API server evicts no pod then, whatever they allow.
         """
         guarding = [budget for _, budget in self._guarding(labels)]
         return len(guarding) > 1 or any(budget.allowed <= 0 for budget in guarding)

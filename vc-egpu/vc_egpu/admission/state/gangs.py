@@ -31,7 +31,7 @@ from vc_egpu.volcano.words.payer import payer
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The pods that a Job will have once somebody makes them; without rows: nobody is waited for."""
+    """The pods that a Job will have once its controller makes them; without rows no pod is waited for."""
 
     rows: tuple[tuple[str, int, PodShape], ...] = ()
     """(task, replicas, shape)"""
@@ -179,9 +179,9 @@ def as_planned(decoded: DecodedPod, group: Group | None) -> DecodedPod:
 
 
 def as_owned(decoded: DecodedPod, group: Group | None) -> DecodedPod:
-    """A pod that came before its PodGroup is no member of somebody else's.
+    """A pod that came before its PodGroup is no member of another owner's PodGroup.
 
-    Its own is one that belongs to nobody, to what makes the pod, or to the pod (the leader of a set).
+    Its own PodGroup has no owner, or belongs to what makes the pod, or to the pod (the leader of a set).
     """
     if not decoded.group_unseen:
         return decoded
@@ -216,8 +216,10 @@ def plan_for(
 
 
 def uids_by_key(members: Mapping[PodUid, DecodedPod]) -> dict[str, PodUid]:
-    """The members that a new plan can name, by their key in it: those that wait for us alone, and of several
-    under one key the one that decisions see."""
+    """The members that a new plan can name, by their key in it: those that wait for us alone.
+
+    Where several have one key it is the one that decisions see.
+    """
     waiting = ((uid, members[uid]) for uid in sorted(members) if members[uid].pod.phase is PodPhase.GATED)
     return {plan_key(m.pod): uid for uid, m in waiting if not m.problem and not m.pod.other_gates}
 
@@ -251,7 +253,7 @@ def planned_otherwise(before: Gang | None, now: Gang) -> set[NodeName]:
 
 
 def may_help(before: DecodedPod, now: DecodedPod) -> bool:
-    """Whether a decision may come out differently; a pod that goes where it was planned helps nobody."""
+    """Whether a decision may come out differently; a pod that goes where it was planned helps no gang."""
     if (before.pod.phase, now.pod.phase) == (PodPhase.GATED, PodPhase.PLACED):
         return False
     return (
@@ -267,7 +269,7 @@ def may_help(before: DecodedPod, now: DecodedPod) -> bool:
 def is_one_more(now: DecodedPod, group: Group | None, members: Mapping[PodUid, DecodedPod]) -> bool:
     """Whether a pod that came changes nothing about its gang but how many it still waits for.
 
-    Pods come one by one: to decide about the gang at each of them, before it is complete, helps nobody.
+    Pods come one by one: to decide about the gang at each of them, before it is complete, does not help.
     """
     if group is None or group.effective is not None:
         return False

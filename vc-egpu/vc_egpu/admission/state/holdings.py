@@ -1,6 +1,6 @@
 """Shares that node agents still hold, although the pod may be gone already."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Set
 
 from vc_egpu.core.model.cluster import FULL_CORES_PERCENT, CardId, Node, NodeName, PodUid, Share
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
@@ -14,6 +14,11 @@ class Holdings:
     def __init__(self) -> None:
         self._held: dict[NodeName, Held] = {}
         self._shares: dict[PodUid, dict[CardId, Share]] = {}
+
+    @property
+    def remembered(self) -> Set[PodUid]:
+        """Pods of which the shares are remembered."""
+        return self._shares.keys()
 
     def put(self, node: NodeName, held: Held) -> bool:
         """What a node's agent reports; returns whether it is news."""
@@ -49,7 +54,7 @@ class Holdings:
     def on(self, node: Node, pods: Mapping[PodUid, DecodedPod]) -> Iterable[tuple[PodUid, Share]]:
         """(pod, share) of everything held on a node.
 
-        Where nobody remembers how much it was (the pods went before this process came), they have together
+        Where pods went before this process came, it is not known how much they had. Then they have together
         all that the card's other shares leave: it cannot have been more.
         """
         for card_id, uids in self._held.get(node.name, {}).items():

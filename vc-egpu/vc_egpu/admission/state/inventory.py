@@ -3,6 +3,7 @@
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
+from vc_egpu.admission.state.agenda import Agenda
 from vc_egpu.admission.state.holdings import Holdings
 from vc_egpu.core.books.state import ClusterState
 from vc_egpu.core.model.cluster import CardId, Node, NodeName, PodUid
@@ -26,15 +27,14 @@ NOTHING_NEW = NodeNews()
 
 
 class Inventory:
-    """Enters nodes into the decision's state. ``ill`` and ``unreviewed`` are read and reset by the loop."""
+    """Enters nodes into the decision's state. The loop reads and resets ``ill``."""
 
-    def __init__(self, state: ClusterState, table: ModelTable) -> None:
+    def __init__(self, state: ClusterState, table: ModelTable, agenda: Agenda) -> None:
         self.nodes: dict[NodeName, Node] = {}
         self.holdings = Holdings()
         self.ill: set[CardId] = set()
         """Cards that stopped taking shares."""
-        self.unreviewed: set[NodeName] = set()
-        """Nodes that changed since plans in force were looked at last, or pods that are planned there."""
+        self._agenda = agenda
         self._state = state
         self._table = table
         self._documents: dict[NodeName, Document] = {}
@@ -52,7 +52,7 @@ class Inventory:
         if is_news:
             self.nodes[name] = node
             self._state.put_node(node)
-            self.unreviewed.add(name)
+            self._agenda.review((name,))
         if new_cards:
             was = {card.uuid for card in (before.cards if before else ()) if card.usable}
             self.ill |= was - {card.uuid for card in node.cards if card.usable}
@@ -64,7 +64,7 @@ class Inventory:
         self.nodes.pop(name, None)
         self.holdings.remove(name, living)
         self._state.remove_node(name)
-        self.unreviewed.add(name)
+        self._agenda.review((name,))
 
     def set_held(self, name: NodeName, pods: Mapping[PodUid, DecodedPod]) -> bool:
         """Enter what the node's agent holds; whether there is such a node."""

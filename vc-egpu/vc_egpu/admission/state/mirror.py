@@ -1,25 +1,26 @@
 """The cluster as this leader sees it: watch events and its own writes in, the decision's state out.
 
 One thread owns a mirror. Own writes are entered at once: a plan when it is sent (:meth:`Mirror.book`), and
-what the API server answers (:meth:`Mirror.apply`), so that a decision never waits for the watch. An older
-version of an object never replaces a newer one, whichever way it comes.
+what the API server answers (:meth:`Mirror.apply`). A decision never waits for the watch. An older version of
+an object never replaces a newer one, whichever way it comes.
 """
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from vc_egpu.admission.intake.versions import Versions
-from vc_egpu.admission.state import backoffs, gangs, owners, pod_ends
+from vc_egpu.admission.state import backoffs, gangs, owners
+from vc_egpu.admission.state.agenda import Agenda, Why
 from vc_egpu.admission.state.answers import Answers
 from vc_egpu.admission.state.backoffs import RolledBack
 from vc_egpu.admission.state.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.state.inventory import Inventory
-from vc_egpu.admission.state.surroundings import Surroundings
+from vc_egpu.admission.state.surroundings import ClaimKey, Surroundings
 from vc_egpu.admission.state.tally import OVER, Tally
-from vc_egpu.admission.state.volume_claims import Claimants, ClaimKey
 from vc_egpu.core.books.state import ClusterState
+from vc_egpu.core.model import finish_times
 from vc_egpu.core.model.cluster import Instant, NodeName, PodPhase, PodUid, QueueName, Snapshot
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano.codec import cluster_codec, plans, pod_codec
@@ -44,11 +45,34 @@ LOAD_ORDER: Final = (
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class Ends:
+    """Pods that are over, with the moment at which that counts for this leader.
+
+    The rule is in :mod:`vc_egpu.core.model.finish_times`. The loop says what time it is, and when its first
+    lists are taken in.
+    """
+
+    now: Instant | None = None
+    """The time of what is taken in now; None: it is not known, and what nodes write counts."""
+    first_lists: bool = True
+    """What comes is how things stood when this leader came, not what happens."""
+
+    def enter(self, decoded: DecodedPod, before: DecodedPod | None) -> DecodedPod:
+        """The pod with that moment as its end. It ends once: ``before``, an earlier reading, may have it."""
+        written = decoded.pod.finished
+        if written is None or self.now is None:
+            return decoded
+        known = before.pod.finished if before is not None else None
+        if known is None:
+            known = (finish_times.read if self.first_lists else finish_times.seen)(written, self.now)
+        return decoded if known == written else replace(decoded, pod=replace(decoded.pod, finished=known))
+
+
 class Mirror:
     """See the module.
 
-    ``dirty`` collects gangs that something happened to, ``tries`` those for which a decision may come out
-    differently now; ``freed`` says that it may for any gang. The loop reads and resets all three.
+    What has to be looked at because of a change goes on the ``agenda``.
     """
 
     def __init__(self, table: ModelTable) -> None:
@@ -57,26 +81,24 @@ class Mirror:
         self.groups: dict[str, Group] = {}
         self.pods: dict[PodUid, DecodedPod] = {}
         self.members: dict[str, dict[PodUid, DecodedPod]] = {}
-        self._tallies: dict[str, Tally] = {}
-        self.inventory = Inventory(self.state, table)
+        self.tallies: dict[str, Tally] = {}
+        """What the living members of each gang say, counted."""
+        self.agenda = Agenda()
+        self.inventory = Inventory(self.state, table, self.agenda)
         self.nodes = self.inventory.nodes
         self.around = Surroundings()
-        self.ends = pod_ends.Ends()
+        self.ends = Ends()
         self.answers = Answers()
         self.templates: dict[str, Template] = {}
-        """Of gangs whose pods nobody makes until they are enqueued."""
-        self.dirty: set[str] = set()
-        self.tries: set[str] = set()
+        """By gang, where no pod is made until the gang is enqueued."""
         self.waiting: set[str] = set()
         """Gangs whose plan waits for its victims."""
         self.shielded: dict[PodUid, float] = {}
         """Pods that could not be evicted lately: no victims until then, on the conductor's clock."""
         self._shut: dict[str, RolledBack] = {}
         """Gangs for which nodes are left out, and the note that says so."""
-        self.freed = False
         self.revision = 0
         self._versions = Versions()
-        self._claimants = Claimants()
         self._appliers = {
             "nodes": self._node,
             "pods": self._pod,
@@ -111,7 +133,7 @@ class Mirror:
         """After a first load: books that were kept while other kinds were still missing are kept again."""
         for key, group in self.groups.items():
             self._refresh(key, group)
-            self.dirty.add(key)
+            self.agenda.look_at(key)
         for uid in [uid for uid, decoded in self.pods.items() if not decoded.pod.shape.asks]:
             self._enter_again(uid)
         for name in self.nodes:
@@ -122,7 +144,7 @@ class Mirror:
         if self.templates.get(key, NO_TEMPLATE) != template:
             self.templates[key] = template
             self._refresh(key, self.groups[key])
-            self.tries.add(key)
+            self.agenda.try_again(key, Why.TEMPLATE)
 
     # --- own writes ------------------------------------------------------------------------------
 
@@ -139,11 +161,12 @@ class Mirror:
             stands = group.plan is not None and group.plan.plan_id == group.booked.plan_id
             group.booked = None
             self._refresh(key, group)
-            self.dirty.add(key)
+            self.agenda.look_at(key)
             if not stands or key in self.waiting:
-                # A written waiting plan is looked at once more before anybody is evicted for it.
-                self.tries.add(key)
-            self.freed = self.freed or not stands
+                # A written waiting plan is looked at once more before any pod is evicted for it.
+                self.agenda.try_again(key, Why.PLAN_SENT)
+            if not stands:
+                self.agenda.try_all(Why.PLAN_GONE)
 
     # --- one applier per kind --------------------------------------------------------------------
 
@@ -152,11 +175,12 @@ class Mirror:
         if deleted:
             self.inventory.remove(name, self.pods)
             self.enter_again(self.answers.remove(name))
-            self.freed = True
+            self.agenda.try_all(Why.NODE)
             self._reread_plans(name)
             return
         news = self.inventory.put(document)
-        self.freed = self.freed or news.node
+        if news.node:
+            self.agenda.try_all(Why.NODE)
         if news.cards:
             self._reread_plans(name)
         if news.held:
@@ -164,13 +188,14 @@ class Mirror:
         self.enter_again(self.answers.put(document))
 
     def _set_held(self, name: NodeName) -> None:
-        self.freed = self.inventory.set_held(name, self.pods) or self.freed
+        if self.inventory.set_held(name, self.pods):
+            self.agenda.try_all(Why.HELD)
 
     def _pod(self, document: Document, *, deleted: bool) -> None:
         uid = PodUid(document["metadata"]["uid"])
         before = self.pods.get(uid)
         if deleted:
-            self._claimants.remove(uid)
+            self.around.claimants.remove(uid)
             if before is None:
                 return
             del self.pods[uid]
@@ -180,7 +205,7 @@ class Mirror:
                 self._set_held(before.pod.node)
             self._settle(before, None)
             return
-        self._claimants.put(uid, document)
+        self.around.claimants.put(uid, document)
         decoded = pod_codec.pod(document, self.table, self.around.claim_terms, before)
         if not decoded.managed:
             self._foreign(decoded, before)
@@ -202,16 +227,17 @@ class Mirror:
         self._settle(before, decoded)
 
     def _foreign(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
-        """Somebody else's pod: only what it takes from its node matters, while it takes it."""
+        """A pod that is not ours: only what it takes from its node matters, while it takes it."""
         uid = decoded.pod.uid
         if decoded.pod.node is not None and decoded.pod.phase not in OVER:
-            self.freed = self.freed or gangs.frees(before, decoded)
+            if gangs.frees(before, decoded):
+                self.agenda.try_all(Why.ROOM)
             self.pods[uid] = decoded
             self.state.put_pod(decoded.pod)
         elif before is not None:
             del self.pods[uid]
             self.state.remove_pod(uid)
-            self.freed = True
+            self.agenda.try_all(Why.ROOM)
         if before is not None and before.managed:
             self._settle(before, None)
 
@@ -235,7 +261,7 @@ class Mirror:
             if group is not None:
                 group.opened = group.decoded.rolled_back
                 self._refresh(key, group)
-                self.tries.add(key)
+                self.agenda.try_again(key, Why.NODES_OPEN)
 
     def enter_again(self, uids: Iterable[PodUid]) -> None:
         """What other objects say about these pods may have changed."""
@@ -265,28 +291,30 @@ class Mirror:
         """Keep the gang's books after one of its pods changed."""
         some = now or before
         if some is None or not some.managed or some.pod.gang is None:
-            self.freed = self.freed or now is None
+            if now is None:
+                self.agenda.try_all(Why.ROOM)
             return
         key = some.pod.gang
         members = self.members.setdefault(key, {})
-        tally = self._tallies.setdefault(key, Tally())
+        tally = self.tallies.setdefault(key, Tally())
         tally.change(members.get(some.pod.uid), now)
         if now is not None:
             members[some.pod.uid] = now
         else:
             members.pop(some.pod.uid, None)
         if not members:
-            del self.members[key], self._tallies[key]
-        self.dirty.add(key)
+            del self.members[key], self.tallies[key]
+        self.agenda.look_at(key)
         group = self.groups.get(key)
         if before is None and now is not None and gangs.is_one_more(now, group, members):
             return
         if before is None or now is None or gangs.may_help(before, now):
-            self.tries.add(key)
-        self.freed = self.freed or gangs.frees(before, now)
+            self.agenda.try_again(key, Why.MEMBER)
+        if gangs.frees(before, now):
+            self.agenda.try_all(Why.ROOM)
         if group is None:
             return
-        self.inventory.unreviewed |= gangs.to_review(before, now, group)
+        self.agenda.review(gangs.to_review(before, now, group))
         template, known = self.templates.get(key, NO_TEMPLATE), self.state.gang(key)
         refresh = known is None or gangs.is_another(group, tally, template, known)
         if group.outstanding and (now is None or now.pod.phase is not PodPhase.GATED):
@@ -294,7 +322,7 @@ class Mirror:
             group.outstanding.difference_update(done)
             refresh = refresh or not group.outstanding or (bool(done) and now is None)
             if not group.outstanding and any(m.pod.phase is PodPhase.GATED for m in members.values()):
-                self.tries.add(key)
+                self.agenda.try_again(key, Why.PLAN_DONE)
         if refresh:
             self._refresh(key, group)
 
@@ -302,23 +330,23 @@ class Mirror:
         metadata = document["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}"
         known = self.groups.get(key)
-        self.dirty.add(key)
+        self.agenda.look_at(key)
         if deleted:
-            self.tries.add(key)
+            self.agenda.try_again(key, Why.GROUP)
             if known is not None and known.decoded.gang.uid == metadata["uid"]:
                 del self.groups[key]
                 self.waiting.discard(key)
                 self.templates.pop(key, None)
                 self.state.remove_gang(key)
-                self.freed = True
+                self.agenda.try_all(Why.GROUP_GONE)
             return
         decoded = cluster_codec.group(document)
         if known is None or known.decoded.gang.uid != decoded.gang.uid:
             known = Group(decoded)
-            self.tries.add(key)
+            self.agenda.try_again(key, Why.GROUP)
         before, known.decoded = known.decoded, decoded
         if before.gang != decoded.gang or before.rolled_back != decoded.rolled_back:
-            self.tries.add(key)
+            self.agenda.try_again(key, Why.GROUP)
         self.groups[key] = known
         if before is decoded:
             self.enter_again([uid for uid, m in self.members.get(key, {}).items() if m.group_unseen])
@@ -327,16 +355,17 @@ class Mirror:
         if known.plan is None or before.plan_text != decoded.plan_text:
             known.read_plan(self.nodes)
             if before.plan_text and before.plan_text != decoded.plan_text:
-                self.freed = True
-                self.tries.add(key)
+                self.agenda.try_all(Why.PLAN_GONE)
+                self.agenda.try_again(key, Why.PLAN_GONE)
         self._refresh(key, known)
 
     def _queue(self, document: Document, *, deleted: bool) -> None:
         if not deleted:
-            # Schedulers count into a queue's status all the time: that alone helps nobody.
-            self.freed = self.state.put_queue(cluster_codec.queue(document)) or self.freed
+            # Schedulers count into a queue's status all the time: that alone changes no decision.
+            if self.state.put_queue(cluster_codec.queue(document)):
+                self.agenda.try_all(Why.QUEUE)
             return
-        self.freed = True
+        self.agenda.try_all(Why.QUEUE)
         self.state.remove_queue(QueueName(document["metadata"]["name"]))
 
     def _budget(self, document: Document, *, deleted: bool) -> None:
@@ -356,15 +385,15 @@ class Mirror:
 
     def _switch(self, document: Document, *, deleted: bool) -> None:
         self.around.put_switches(document, deleted=deleted)
-        self.freed = True
+        self.agenda.try_all(Why.SWITCH)
 
     def _job(self, document: Document, *, deleted: bool) -> None:
-        self.dirty.add(self.around.put_job(document, deleted=deleted))
+        self.agenda.look_at(self.around.put_job(document, deleted=deleted))
 
     # --- reading again ---------------------------------------------------------------------------
 
     def _reread(self, claims: Iterable[ClaimKey]) -> None:
-        for document in self._claimants.of(claims):
+        for document in self.around.claimants.of(claims):
             self._pod(document, deleted=False)
 
     def _reread_plans(self, node: NodeName) -> None:
@@ -376,7 +405,7 @@ class Mirror:
             if plan.lost or any(member.placement.node == node for member in plan.members.values()):
                 group.read_plan(self.nodes)
                 self._refresh(key, group)
-                self.dirty.add(key)
+                self.agenda.look_at(key)
 
     def _refresh(self, key: str, group: Group) -> None:
         """Enter the gang with what its members and its plan say now."""
@@ -388,8 +417,8 @@ class Mirror:
         template = self.templates.get(key, NO_TEMPLATE)
         group.ours = group.ours or bool(members) or plan is not None or bool(template.rows)
         if group.ours or group.decoded.asks:
-            gang = gangs.gang_of(group, members, self._tallies.get(key, Tally()), template)
-            self.inventory.unreviewed |= gangs.planned_otherwise(self.state.gang(key), gang)
+            gang = gangs.gang_of(group, members, self.tallies.get(key, Tally()), template)
+            self.agenda.review(gangs.planned_otherwise(self.state.gang(key), gang))
             self.state.put_gang(gang)
         else:
             self.state.remove_gang(key)

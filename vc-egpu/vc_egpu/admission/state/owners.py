@@ -20,7 +20,7 @@ Lever = Callable[[ApiConnection, DecodedPod], None]
 
 
 def may_be_victim(owner: Owner | None) -> bool:
-    """Whether a preemption may evict a pod: only if somebody makes it anew afterwards."""
+    """Whether a preemption may evict a pod: only if its controller replaces it afterwards."""
     return owner is not None
 
 
@@ -28,7 +28,7 @@ may_be_removed = may_be_victim
 
 
 def volcano_job(api: ApiConnection, pod: DecodedPod) -> None:
-    """Ask Volcano's Job controller to delete and make the pod anew, policies and retry count untouched.
+    """Ask Volcano's Job controller to delete the pod and make it again, policies and retry count untouched.
 
     The annotation is internal to Volcano and may change, so its effect is watched: see ``LEVER_TIMEOUT_S``.
     """
@@ -52,17 +52,17 @@ def replica_set(api: ApiConnection, pod: DecodedPod) -> None:
 
 
 def stateful_set(api: ApiConnection, pod: DecodedPod) -> None:
-    """A StatefulSet makes the pod anew under its name once the old one is gone."""
+    """A StatefulSet makes the pod again under its name once the old one is gone."""
     evicted(api, pod)
 
 
 def daemon_set(api: ApiConnection, pod: DecodedPod) -> None:
-    """A DaemonSet makes the pod anew for the same node; it waits there, gated, until there is room."""
+    """A DaemonSet makes the pod again for the same node; it waits there, gated, until there is room."""
     evicted(api, pod)
 
 
 def other(api: ApiConnection, pod: DecodedPod) -> None:
-    """A controller that we do not know: whether and when it makes the pod anew is its own affair."""
+    """A controller that we do not know: whether and when it replaces the pod is its own affair."""
     evicted(api, pod)
 
 

@@ -1,11 +1,16 @@
-"""What is watched beside nodes, pods, gangs and queues: budgets, volumes, Jobs, the operator's switches."""
+"""What is watched besides nodes, pods, gangs and queues: budgets, volumes, Jobs, the operator's switches."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from vc_egpu.admission.state.budgets import Budgets, Selector, budget
-from vc_egpu.admission.state.volume_claims import ClaimKey
+from vc_egpu.core.model.cluster import PodUid
 from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.codec.cluster_codec import Document, Terms
+from vc_egpu.volcano.codec.pod_codec import claims_of
+
+ClaimKey = tuple[str, str]
+"""Namespace and name of a PersistentVolumeClaim."""
 
 
 class Surroundings:
@@ -21,6 +26,7 @@ class Surroundings:
         self._bound: dict[str, set[ClaimKey]] = {}
         """The same by volume."""
         self._volumes: dict[str, Terms] = {}
+        self.claimants = Claimants()
 
     def put_budget(self, document: Document, *, deleted: bool) -> tuple[Selector, ...]:
         """A PodDisruptionBudget changed; returns whose pods, in its namespace, may be guarded otherwise."""
@@ -99,3 +105,45 @@ class Surroundings:
             for namespace, pods in by_namespace.items()
             if (budgets := self._budgets.get(namespace)) is not None
         )
+
+
+@dataclass(slots=True)
+class Claimants:
+    """Pods that name claims, by claim: where their volumes are says where the pods can go.
+
+    A pod is read again when one of its own claims changed, and no other pod is. Where each Job brings claims
+    of its own, volumes come and go as often as Jobs do.
+    """
+
+    _documents: dict[PodUid, Document] = field(default_factory=dict)
+    _by_claim: dict[ClaimKey, dict[PodUid, None]] = field(default_factory=dict)
+
+    def put(self, uid: PodUid, document: Document) -> None:
+        """A pod is there, or changed; the claims that it names never do."""
+        claims = _claims_of(document)
+        if not claims:
+            return
+        self._documents[uid] = document
+        for claim in claims:
+            self._by_claim.setdefault(claim, {})[uid] = None
+
+    def remove(self, uid: PodUid) -> None:
+        """A pod is gone."""
+        document = self._documents.pop(uid, None)
+        if document is None:
+            return
+        for claim in _claims_of(document):
+            named_by = self._by_claim.get(claim, {})
+            named_by.pop(uid, None)
+            if not named_by:
+                self._by_claim.pop(claim, None)
+
+    def of(self, claims: Iterable[ClaimKey]) -> list[Document]:
+        """The pods that name any of these claims, each once."""
+        uids = dict.fromkeys(uid for claim in claims for uid in self._by_claim.get(claim, ()))
+        return [self._documents[uid] for uid in uids]
+
+
+def _claims_of(document: Document) -> set[ClaimKey]:
+    namespace = document["metadata"]["namespace"]
+    return {(namespace, claim) for claim in claims_of(document)}

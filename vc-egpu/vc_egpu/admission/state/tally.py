@@ -41,13 +41,13 @@ class Tally:
     def rank(self, named: ShareClass) -> tuple[ShareClass, int]:
         """The gang's class, and the highest value of those of that class. ``named``: where members name none.
 
-        Under one owner pods of one class may come after those of another (the steps of a workflow, the
-        replicas of a set that is being changed). What runs keeps the class with which it was given its cards,
-        so the gang's is that of those that wait, and where none that needs cards waits, that of all.
+        Under one owner pods of one class may come after those of another: steps of a workflow, or replicas of
+        a set that is changed. What runs keeps the class with which it was given its cards. So the gang has
+        the class of its members that wait. Where none that needs cards waits, it has that of all.
         """
         waiting = {_or(named, said) for said in self._counts if said.waits and _names(said)}
         everybody = {_or(named, said) for said in self._counts if _names(said)}
-        # The door refuses two classes in one gang; should they meet here, nobody gets the higher one.
+        # The door refuses two classes in one gang; should they meet here, the gang gets the lower one.
         share_class = min(waiting or everybody, default=named)
         values = [said.priority_value for said in self._counts if _or(named, said) is share_class]
         return share_class, max(values, default=0)

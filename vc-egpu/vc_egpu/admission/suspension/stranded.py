@@ -18,7 +18,7 @@ DEFAULT_AFTER_S: Final = 600.0
 
 @dataclass(slots=True)
 class Stranded:
-    """Owned by the conductor's thread; times are of its clock, which a new leader starts anew."""
+    """Owned by the conductor's thread; times are of its clock, which a new leader starts at zero."""
 
     mirror: Mirror
     after_s: float = DEFAULT_AFTER_S
@@ -31,7 +31,7 @@ class Stranded:
         for uid in gone ^ self._since.keys():
             pod = self.mirror.pods.get(uid)
             if pod is not None and pod.pod.gang is not None:
-                self.mirror.dirty.add(pod.pod.gang)
+                self.mirror.agenda.look_at(pod.pod.gang)
         self._since = {uid: self._since.get(uid, clock) for uid in gone}
         over = {uid for uid, since in self._since.items() if 0 < self.after_s <= clock - since}
         changed = over ^ self.mirror.answers.stranded
@@ -44,11 +44,11 @@ class Stranded:
         if not what:
             return ""
         if pod.pod.bare:
-            return f"{what}, and nobody would make it anew, so it waits"
+            return f"{what}, and no controller would replace it, so it waits"
         return f"{what}; it is replaced if that lasts {self.after_s:.0f} s" if self.after_s else what
 
     def _what_is_gone(self, pod: DecodedPod | None) -> str:
-        """Its node, or one of its cards; empty where nothing is, or nobody knows."""
+        """Its node, or one of its cards; empty where nothing is, or it is not known."""
         if pod is None or pod.pod.phase is not PodPhase.PLACED or not pod.pod.suspend_ordered:
             return ""
         node = self.mirror.nodes.get(pod.pod.node) if pod.pod.node is not None else None

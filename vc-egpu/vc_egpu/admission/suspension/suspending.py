@@ -1,8 +1,8 @@
 """Orders to leave the cards and to come back: written for whole gangs, watched until they are carried out.
 
-:meth:`Suspending.drive` compares what stands on a gang's pods with what was asked for and writes the
-difference, so that a failed write, a leader that was killed between two members and an agent that does not
-answer all end in the same place: ordered as a whole, or taken back as a whole.
+:meth:`Suspending.drive` compares what stands on a gang's pods with what was asked for, and writes the
+difference. A write can fail, a leader can be killed between two members, an agent may not answer. All of this
+ends in the same place: ordered as a whole, or taken back as a whole.
 """
 
 import logging
@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from vc_egpu.admission.execution.executor import Done, Executor
+from vc_egpu.admission.execution.executor import Executor
 from vc_egpu.admission.execution.operations import ByCause, Totals, from_zero, none_yet
+from vc_egpu.admission.execution.outcomes import OrderWrite
+from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.answers import bears_order, is_paused, order_of
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.state.mirror import Mirror
@@ -32,7 +34,7 @@ WISH_S: Final = 3.0
 HALF_S: Final = 5.0
 """A gang that is told to leave in part this long is told to leave as a whole, if it may not come back."""
 UNFIT_S: Final = 600.0
-"""A gang whose suspension failed is not tried again for this long; whoever needs its cards evicts it."""
+"""A gang whose suspension failed is not tried again for this long; a gang that needs its cards evicts it."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +81,7 @@ class Suspending:
         self.stranded = Stranded(self.mirror, self.stranded_after_s)
 
     def take_over(self, clock: float) -> None:
-        """What an earlier leader tried in vain is not tried again at once: conditions say when that was."""
+        """What an earlier leader could not do is not tried again at once: conditions say when that was."""
         for key, members in list(self.mirror.members.items()):
             failed = [(at, pod) for pod in members.values() if (at := words.failed_at(pod)) is not None]
             failed.sort(key=lambda entry: entry[0])
@@ -114,7 +116,7 @@ class Suspending:
             self._begun[key] = _Begun(
                 frozenset(pods), plan_id, why[:MAX_WHY], cause, int(self.telling.wall())
             )
-            self.mirror.dirty.add(key)
+            self.mirror.agenda.look_at(key)
         return ""
 
     def lift(self, key: str, pods: Collection[PodUid], why: str) -> int:
@@ -130,7 +132,7 @@ class Suspending:
         logger.info("gang %s: %d pods come back to their cards: %s", key, len(news), why)
         lifting.update(news)
         self.mirror.enter_again(news)
-        self.mirror.dirty.add(key)
+        self.mirror.agenda.look_at(key)
         return len(news)
 
     def resume(self, resume: Resume) -> None:
@@ -144,11 +146,10 @@ class Suspending:
         return [pod for pod in found if _is_placed(pod) and not pod.pod.asleep]
 
     def give_up(self, key: str, pod: DecodedPod, why: str, clock: float) -> None:
-        """It cannot be done for this pod: orders of its gang (of replicas, its own) are taken back, and it is
-        not tried again for a while.
+        """It cannot be done for this pod: its gang's orders are taken back (a replica's own order alone).
 
-        Members that have left their cards already come back when the decision finds room for them: somebody
-        else may have it by now.
+        It is not tried again for a while. Members that have left their cards already come back when the
+        decision finds room for them: another gang may have it by now.
         """
         logger.warning("gang %s: its suspension is given up: %s", key, why)
         members = self._together(key, pod)
@@ -158,7 +159,7 @@ class Suspending:
             self._since.pop(uid, None)
         self.lift(key, [uid for uid, member in members.items() if not member.pod.asleep], why)
         self.mirror.enter_again(members)
-        self.mirror.freed = True
+        self.mirror.agenda.try_all(Why.STAYS)
         self.counters["suspensions_failed"] += 1
         group = self.mirror.groups.get(key)
         if group is not None:
@@ -174,7 +175,7 @@ class Suspending:
         return group is not None and group.decoded.gang.is_of_replicas
 
     def _together(self, key: str, pod: DecodedPod) -> dict[PodUid, DecodedPod]:
-        """Who goes and comes with a pod, itself included."""
+        """The members that go and come with a pod, itself included."""
         members = self.mirror.members.get(key, {})
         return {pod.pod.uid: pod} if self._goes_by_itself(key) else dict(members)
 
@@ -196,7 +197,7 @@ class Suspending:
                 self.give_up(key, pod, f"pod {pod.pod.name}: {answer.reason or 'its node could not'}", clock)
                 break
         self._complete(key, group, clock)
-        # First what is taken back: an order given meanwhile would count as taken back as well, for good.
+        # First what is taken back: an order given meanwhile would count as taken back as well.
         self._take_back(key)
         self._write_orders(key, clock)
         self.telling.tell(key, group, lambda pod: self._about(pod, clock), self._writing)
@@ -204,7 +205,7 @@ class Suspending:
     def _concerns(self, pod: DecodedPod) -> bool:
         """Whether something is to be done about it, or to be said."""
         if pod.pod.uid in self.mirror.answers.lifting or pod.pod.uid in self._since:
-            return True  # also where it has arrived and nobody was told: the time that it took ends here
+            return True  # also where it has arrived and that was not told: the time that it took ends here
         if pod.pod.phase is not PodPhase.PLACED:
             return False
         if pod.pod.suspension is not SuspensionState.RUNNING or is_paused(pod) or bears_order(pod):
@@ -283,13 +284,13 @@ class Suspending:
         """Whether a write of ours to the pod is under way: the next is made for what that one leaves."""
         return uid in self._writing or uid in self.telling.under_way
 
-    def done(self, done: Done) -> None:
+    def done(self, done: OrderWrite) -> None:
         """A write ended; what it left is seen by the next :meth:`drive`."""
-        cause = self._writing.pop(done.uid, None) if done.uid is not None else None
-        if done.error is None and done.kind == "suspend":
+        cause = self._writing.pop(done.uid, None)
+        if done.error is None and done.purpose == "suspend":
             self.counters["suspend_orders"] += 1
             self.by_cause[cause or Cause.PRIORITY] += 1
-        self.mirror.dirty.add(done.key)
+        self.mirror.agenda.look_at(done.gang)
 
     def gone(self, uid: PodUid) -> None:
         """The pod is not there any more."""
@@ -325,15 +326,16 @@ class Suspending:
                 self.give_up(pod.pod.gang, pod, why, clock)
         self._name_late(clock)
         self.stranded.look(self._reached, clock)
-        self.mirror.dirty.update((*self._begun, *self._half, *self.telling.again))
+        self.mirror.agenda.look_at(*self._begun, *self._half, *self.telling.again)
         self.telling.again.clear()
         late = [uid for uid in self._since if self._is_late(uid, clock)]
         for uid in (*self.mirror.answers.lifting, *self._wished, *late):
             pod = self.mirror.pods.get(uid)
-            self.mirror.dirty.update({pod.pod.gang} if pod is not None and pod.pod.gang is not None else ())
+            if pod is not None and pod.pod.gang is not None:
+                self.mirror.agenda.look_at(pod.pod.gang)
 
     def _name_late(self, clock: float) -> None:
-        """Who should have come back by now is spared no longer."""
+        """Pods that should have come back by now are spared no longer."""
         pods = (self.mirror.pods.get(uid) for uid in self._since if self._is_late(uid, clock))
         late = {pod.pod.uid for pod in pods if pod is not None and not pod.pod.suspend_ordered}
         changed = late ^ self.mirror.answers.late
@@ -389,7 +391,7 @@ class Suspending:
         pods = "pod of its gang there needs" if count == 1 else f"{count} pods of its gang there need"
         return (
             f"node {name} sets {aside[name]} MiB of host memory aside, the {pods} {sum(needs[name])} MiB "
-            "beside what lies there already"
+            "besides what lies there already"
         )
 
     def _why_not(self, pod: DecodedPod) -> str:
@@ -407,5 +409,5 @@ def _is_placed(pod: DecodedPod) -> bool:
 
 
 def _is_fit(pod: DecodedPod) -> bool:
-    """Whether an order to it can be carried out, as far as anybody knows."""
+    """Whether an order to it can be carried out, as far as it is known."""
     return pod.pod.suspendable and pod.pod.suspension is SuspensionState.RUNNING

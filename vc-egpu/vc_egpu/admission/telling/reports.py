@@ -27,13 +27,13 @@ SETTLE_S: Final = 0.5
 MEMBERS_SETTLE_S: Final = 10.0
 """Members that are being made: their controller may be busy with others before them."""
 IN_LINE_S: Final = 30.0
-"""So long nothing is said of a gang whose pods nobody makes yet: in a storm of Jobs it stands in line."""
+"""So long nothing is said of a gang whose pods are not made yet: in a storm of Jobs it stands in line."""
 NUMBERS_EVERY_S: Final = 30.0
 """Numbers behind a reason change with every pod that comes or goes: so often they are worth a write."""
 QPS: Final = 100.0
 BURST: Final = 200
-"""Writes a second, and at once: a few large gangs are told in a moment, thousands that wait take their time
-beside the writes that gates wait for."""
+"""Writes a second, and at once. A few large gangs are told in a moment. Thousands that wait take their time:
+the writes that gates wait for go first."""
 REFILL_S: Final = 0.2
 """Where the rate is used up it is tried again then, for some twenty writes in one go."""
 HAS_ITS_PLACE: Final = "has its place"
@@ -86,9 +86,13 @@ class Reports:
             if verdict is not None and told is not None and told.reason is verdict.reason:
                 self._plan(key, clock + SETTLE_S)
 
-    def knows(self, key: str) -> bool:
-        """Whether there is a verdict on the gang, told already or not."""
-        return key in self._verdicts
+    def verdict(self, key: str) -> Verdict | None:
+        """The last verdict on the gang, told already or not."""
+        return self._verdicts.get(key)
+
+    def __bool__(self) -> bool:
+        """Whether something is still to be told."""
+        return bool(self._queued)
 
     def says_it_waits(self, key: str) -> bool:
         """Whether the last verdict on the gang, told already or not, is that it waits."""
@@ -157,7 +161,7 @@ class Reports:
         return True
 
     def flag_ill_cards(self, mirror: Mirror) -> None:
-        """Nothing new goes on a card that fell ill; who is on it hears of it, and stays."""
+        """Nothing new goes on a card that fell ill; the pods on it are told, and stay."""
         ill, mirror.inventory.ill = mirror.inventory.ill, set()
         for pod in list(mirror.pods.values()) if ill else ():
             sick = [share.card for _, share in pod.pod.shares if share.card in ill]
@@ -205,8 +209,8 @@ def condition_of(group: DecodedGroup) -> tuple[str, str, str] | None:
 
 
 def _only_numbers(told: Verdict | None, verdict: Verdict) -> bool:
-    """Whether the same is to be said with other numbers. That nobody waits beside those who have their place
-    any more is another thing to say."""
+    """Whether the same is to be said with other numbers. It is another thing to say that no member above
+    those with a place waits any more."""
     if told is None or told.reason is not verdict.reason:
         return False
     return not told.numbers.get(SURPLUS_NUMBER) or bool(verdict.numbers.get(SURPLUS_NUMBER))
@@ -245,7 +249,7 @@ def _for_pod(pod: DecodedPod, value: writes.Json, now: Instant) -> writes.Json:
         reason = Reason.WAITING_FOR_MEMBERS.value
         return writes.condition(admitted=False, reason=reason, message=pod.problem, now=now)
     if pod.pod.phase is PodPhase.PLACED and value["status"] != "True":
-        # Others of its gang wait, maybe for good (scaled beyond the cap).
+        # Others of its gang wait, maybe without end (scaled beyond the cap).
         reason = Reason.ADMITTED.value
         return writes.condition(admitted=True, reason=reason, message=HAS_ITS_PLACE, now=now)
     return value

@@ -5,7 +5,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from vc_egpu.admission.execution import writes
-from vc_egpu.admission.execution.executor import Done, Executor
+from vc_egpu.admission.execution.executor import Executor
+from vc_egpu.admission.execution.outcomes import GroupReport, PodReport
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.telling import suspension_words as words
@@ -79,20 +80,20 @@ class SuspensionReports:
         """The same as an event."""
         self.reports.events.event(about, said.event_type, said.reason, said.message)
 
-    def told(self, done: Done) -> None:
+    def told(self, done: GroupReport | PodReport) -> None:
         """A condition was written, or could not be: then once more, later."""
-        about = done.uid or done.key
+        about = done.uid if isinstance(done, PodReport) else done.gang
         if about not in self.under_way:
             return  # another condition
         self.under_way.discard(about)
         if done.error is None:
-            self.mirror.dirty.add(done.key)
+            self.mirror.agenda.look_at(done.gang)
             return
-        self.again.add(done.key)
-        if done.uid is None:
-            self._gangs.pop(done.key, None)
-        else:
+        self.again.add(done.gang)
+        if isinstance(done, PodReport):
             self._pods.pop(done.uid, None)
+        else:
+            self._gangs.pop(done.gang, None)
 
     def gone(self, uid: PodUid) -> None:
         """The pod is not there any more."""

@@ -20,7 +20,7 @@ NOT_SUSPENDABLE: Final = "NotSuspendable"
 SUSPEND_FAILED: Final = "SuspendFailed"
 RESTORE_FAILED: Final = "RestoreFailed"
 GONE: Final = "Gone"
-"""Of a gang: none of its pods has cards any more, suspended or not."""
+"""Said of a gang: none of its pods has cards any more, suspended or not."""
 
 MAX_MESSAGE: Final = 1024
 _OPEN: Final = frozenset({SUSPENDING, SUSPENDED, RESUMING, NOT_SUSPENDABLE})
@@ -97,7 +97,8 @@ def of_pod(pod: DecodedPod, answer: PodSuspension, why: str, why_not: str) -> Sa
     if pod.pod.phase is not PodPhase.PLACED:
         return None
     if pod.pod.suspension is SuspensionState.FAILED:
-        then = "nobody would make it anew, so it is left as it is" if pod.pod.bare else "it will be replaced"
+        bare = "no controller would replace it, so it is left as it is"
+        then = bare if pod.pod.bare else "it will be replaced"
         text = f"it could not be brought back, and {then}: {answer.reason or 'no reason given'}"
         return Said("False", RESTORE_FAILED, text)
     if pod.pod.suspend_ordered and pod.pod.suspension is SuspensionState.SUSPENDED:

@@ -18,8 +18,8 @@ from vc_egpu.kube import Json
 from vc_egpu.volcano.words.yaml_text import NotYamlError, read_yaml
 
 OLDEST: Final = (1, 30)
-"""In API servers scheduling gates, admission policies and match conditions are stable; in kubelets CDI names
-from device plugins are on unless somebody switched them off, which from 1.31 on nobody can."""
+"""Scheduling gates, admission policies and match conditions are stable in its API server. Its kubelet takes
+CDI names from device plugins unless that is switched off; from 1.31 on it cannot be."""
 _OLDEST_WORDS: Final = f"{OLDEST[0]}.{OLDEST[1]} is the oldest that is tested and has what is needed"
 _KUBELET_GATE: Final = "DevicePluginCDIDevices"
 OLDEST_CONTAINERD: Final = (1, 7)
@@ -150,7 +150,7 @@ def _driver(facts: Facts) -> Iterable[Finding]:
             drivers.setdefault(version, []).append(world.name(node))
     for version, names in sorted(drivers.items()):
         if version_of(version) < OLDEST_DRIVER:
-            yield warn("driver", f"{version} on {few(names)}: 525 or later is what cards are shared with")
+            yield warn("driver", f"{version} on {few(names)}: 525 or later is needed to share cards")
         else:
             yield ok("driver", f"{version} on {len(names)} nodes")
     if not drivers and not facts.installed:
@@ -158,7 +158,7 @@ def _driver(facts: Facts) -> Iterable[Finding]:
     agent = _agent(facts)
     wanted = (((agent or {}).get("spec") or {}).get("template", {}).get("spec") or {}).get("runtimeClassName")
     if facts.runtime_classes.missing:
-        return  # who may not see them is not told that there are none
+        return  # a user who may not see them is not told that there are none
     if agent is None and "nvidia" not in classes and any(has_cards(node) for node in facts.nodes.items):
         hint = "install NVIDIA's container toolkit or GPU operator, or use manifests/components/driver-root"
         yield warn(

@@ -44,7 +44,7 @@ SELF_SUBJECT_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )
 _WHO_AM_I: Final[Json] = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-"""Everybody may ask it, and the answer says when it was given."""
+"""Every user may ask it, and the answer says when it was given."""
 _TRIAL: Final = "vc-egpu-doctor"
 _NO_WAY: Final = "failed calling webhook"
 """In the API server's words."""
@@ -67,9 +67,9 @@ class Facts:
     """By node; only of nodes with cards, and only where the user may ask the kubelet."""
     runtime_classes: Listing = NOTHING
     daemon_sets: Listing = NOTHING
-    """Of all namespaces."""
+    """Those of all namespaces."""
     deployments: Listing = NOTHING
-    """Of all namespaces."""
+    """Those of all namespaces."""
     crds: Listing = NOTHING
     priority_classes: Listing = NOTHING
     webhooks: Listing = NOTHING
@@ -80,7 +80,7 @@ class Facts:
     """ResourceClaims of all namespaces, what of them is allocated."""
     leases: Listing = NOTHING
     pods: Listing = NOTHING
-    """Of all namespaces."""
+    """Those of all namespaces."""
     models: str | None = None
     """The model table's text, empty where there is none; None: the user may not see it."""
     policy: str | None = None
@@ -119,13 +119,13 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
         ),
         policy_bindings=list_optional(api, ADMISSION_POLICY_BINDINGS),
         slices=_newest(api, RESOURCE_SLICES, slim_slice, "cards of DRA drivers are not seen"),
-        claims=_newest(api, RESOURCE_CLAIMS, _slim_claim, "who holds cards of DRA drivers is not seen"),
+        claims=_newest(api, RESOURCE_CLAIMS, _slim_claim, "holders of cards of DRA drivers are not seen"),
         leases=leases,
         pods=list_optional(api, PODS, transform=_pod_with_asks),
-        models=_text(api, names.MODELS_CONFIG_MAP, "models.yaml"),
-        policy=_text(api, names.POLICY_CONFIG_MAP, "policy.yaml"),
+        models=config_text(api, names.MODELS_CONFIG_MAP, "models.yaml"),
+        policy=config_text(api, names.POLICY_CONFIG_MAP, "policy.yaml"),
         unreached=_unreached(api) if installed else "",
-        stopped=_text(api, names.SWITCHES_CONFIG_MAP, SWITCH_KEY) == "true",
+        stopped=config_text(api, names.SWITCHES_CONFIG_MAP, SWITCH_KEY) == "true",
         scheduler_configs=_scheduler_configs(api),
         clock_ahead_s=_clock_ahead_s(api, leases.items),
     )
@@ -184,7 +184,7 @@ def _newest(api: ApiConnection, versions: Sequence[Resource], transform: Transfo
 
 
 def _slim_claim(claim: Json) -> Json:
-    """Who holds a claim's devices, and whose they are."""
+    """A claim with no more than its devices and their holders."""
     status = claim.get("status") or {}
     kept = {key: status[key] for key in ("allocation", "reservedFor") if key in status}
     return {"metadata": {key: claim["metadata"].get(key) for key in ("name", "namespace")}, "status": kept}
@@ -212,7 +212,8 @@ def _unreached(api: ApiConnection) -> str:
     return ""
 
 
-def _text(api: ApiConnection, config_map: str, key: str) -> str | None:
+def config_text(api: ApiConnection, config_map: str, key: str) -> str | None:
+    """One text of one of our ConfigMaps; empty where there is none, None where the user may not see it."""
     try:
         found = api.get(CONFIG_MAPS, config_map, names.SYSTEM_NAMESPACE)
     except NotFound:

@@ -27,7 +27,7 @@ def ok(topic: str, text: str) -> Finding:
 
 
 def warn(topic: str, text: str, hint: str = "") -> Finding:
-    """Works, but somebody should look."""
+    """Works, but an operator should look."""
     return Finding("warn", topic, text, hint)
 
 

@@ -30,12 +30,12 @@ DAEMON_SETS: Final = (
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 KEEP_OFF: Final = (
     "one owner per node: keep that plugin off it (nvidia.com/gpu.deploy.device-plugin=false with the GPU "
-    'operator), or ours; see "From another plugin" in docs/operator-beside-others.md'
+    'operator), or ours; see "From another plugin" in docs/operator-with-other-plugins.md'
 )
 
 
 def other_findings(facts: Facts) -> Iterable[Finding]:
-    """Nodes whose cards somebody else offers or holds, worst first: cards that have two owners now."""
+    """Nodes whose cards another plugin offers or holds, worst first: cards that have two owners now."""
     ours, theirs = _holders(facts)
     devices = devices_of_others(facts.slices.items, FOREIGN_DRIVERS)
     alike: dict[tuple[str, bool], list[str]] = defaultdict(list)
@@ -46,7 +46,7 @@ def other_findings(facts: Facts) -> Iterable[Finding]:
         said = ", ".join(f"{count} {resource}" for resource, count in offered.items())
         if offered and ours[name]:
             found = True
-            here = f"of ours {few(sorted(ours[name]))} run there: a card may have two owners"
+            here = f"our pods {few(sorted(ours[name]))} run there: a card may have two owners"
             yield fail(TOPIC, f"{_offers([name], said, theirs[name])}, and {here}", KEEP_OFF)
         elif offered:
             alike[said, bool(theirs[name])].append(name)

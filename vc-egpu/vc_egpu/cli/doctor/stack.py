@@ -26,13 +26,13 @@ CLASSES: Final = (
     names.PRIORITY_CLASS_LOW,
 )
 WEBHOOK_PORT: Final = 9443
-"""Of its pods: the Service's is 443."""
+"""The port of its pods; the Service's is 443."""
 SILENT_S: Final = 120.0
-"""A gated pod without a verdict for so long has nobody who looks after it."""
+"""After so long a gated pod without a verdict is taken to have no controller."""
 
 
 def stack_findings(facts: Facts, now: datetime) -> list[Finding]:
-    """CRDs, processes, webhooks, the lease, agents, priority classes, pods nobody looks after."""
+    """CRDs, processes, webhooks, the lease, agents, priority classes, pods without a controller."""
     found: list[Finding] = []
     for check in (_crds, _deployments, _models, _policy, _webhooks, _agents, _classes):
         found += check(facts)
@@ -239,7 +239,7 @@ def _lease(facts: Facts, now: datetime) -> Iterable[Finding]:
         holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
         age_s = (now - datetime.fromisoformat(renewed)).total_seconds() if renewed else float("inf")
         if not holder:
-            yield warn("leader", f"nobody leads {name} at the moment")
+            yield warn("leader", f"{name} has no leader at the moment")
         elif age_s > 2 * spec.get("leaseDurationSeconds", 15):
             yield fail("leader", f"{holder} holds {name} but has not renewed it for {age_s:.0f} s")
         else:
@@ -277,7 +277,7 @@ def removal_findings(pods: Iterable[Json]) -> list[Finding]:
     found += [
         fail(
             "removal",
-            f"{key} is suspended: without its node's agent nobody could bring it back",
+            f"{key} is suspended: without its node's agent nothing could bring it back",
             "`manifests/remove` waits until it runs; it needs room on its cards",
         )
         for key in away

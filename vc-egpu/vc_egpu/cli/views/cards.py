@@ -1,14 +1,23 @@
-"""``kubectl egpu cards``: who shares what. Pure: documents in, rows out."""
+"""``kubectl egpu cards``: who shares what."""
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
-from vc_egpu.cli import world
+from vc_egpu.cli import partial_snapshot, world
 from vc_egpu.core.model.words import few
-from vc_egpu.kube import Json
+from vc_egpu.kube import ApiConnection, Json
+from vc_egpu.kube.resources import CONFIG_MAPS
+from vc_egpu.kube.wire.errors import Forbidden, NotFound
+from vc_egpu.report import cards as card_rows
+from vc_egpu.report.shares import ShareRow, shares
+from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
+from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
+
+_NO_TABLE: Final = ModelTable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +31,7 @@ class Sharer:
     """high, unset or low."""
     memory_mib: int
     on_card_mib: int
-    """Of that, what may lie on the card; 0 while the pod is suspended."""
+    """What of it may lie on the card; 0 while the pod is suspended."""
     cores_percent: int
     phase: str
     """The pod's; ``Suspended`` while it has left its cards for a while."""
@@ -42,7 +51,7 @@ class CardRow:
     used_mib: int
     """On the card itself; at least so much where pods are ``unseen``, as the cores below."""
     suspended_mib: int
-    """Of shares that have left the card for a while and come back to it."""
+    """Memory of shares that have left the card for a while and come back to it."""
     cores_high_percent: int
     """Promised to high and unset shares together."""
     cores_low_percent: int
@@ -56,64 +65,74 @@ class CardRow:
 
 @dataclass(frozen=True, slots=True)
 class CardsReport:
-    """All cards, and what is to be said beside them."""
+    """All cards, and what else is to be said."""
 
     cards: tuple[CardRow, ...]
     notes: tuple[str, ...]
 
 
-def report(
-    nodes: Iterable[Json],
-    pods: Iterable[Json],
-    nominal_mib: Mapping[str, int] | None = None,
-    *,
-    partial: str = "",
-) -> CardsReport:
-    """Join the nodes' inventories with the pods' cards.
+def read(api: ApiConnection, namespace: str) -> CardsReport:
+    """The report of the cluster, as far as the user may see it."""
+    nodes, pods = world.nodes_and_pods(api, namespace)
+    return report(nodes.items, pods.items, _table(api), partial=pods.missing)
 
-    ``nominal_mib`` is the model table; without it a card counts what the driver reports. ``partial`` says in
-    words that not all pods could be read.
+
+def _table(api: ApiConnection) -> ModelTable:
+    """The model table; an empty one where the user may not read it."""
+    try:
+        found = api.get(CONFIG_MAPS, names.MODELS_CONFIG_MAP, names.SYSTEM_NAMESPACE)
+        return ModelTable.from_yaml((found.get("data") or {}).get("models.yaml", ""))
+    except (Forbidden, NotFound, ModelTableError):
+        return _NO_TABLE
+
+
+def report(
+    nodes: Iterable[Json], pods: Iterable[Json], table: ModelTable = _NO_TABLE, *, partial: str = ""
+) -> CardsReport:
+    """The rows of these nodes and pods.
+
+    A card of a model that the table lacks counts what its driver reports. ``partial`` says in words that not
+    all pods could be read.
     """
-    sharers: dict[str, list[Sharer]] = defaultdict(list)
-    known: set[str] = set()
-    for pod in pods:
-        known.add(pod["metadata"]["uid"])
-        for uuid, sharer in _sharers(pod):
-            sharers[uuid].append(sharer)
-    rows: list[CardRow] = []
+    documents = {world.name(node): node for node in nodes}
+    decoded, known = partial_snapshot.nodes_of(documents.values(), table), partial_snapshot.pods_of(pods)
+    seen = partial_snapshot.snapshot(nodes=decoded.nodes, pods=known.pods)
+    share_rows = shares(seen)
     notes = [partial] if partial else []
-    without = 0
-    for node in sorted(nodes, key=lambda node: str(node["metadata"]["name"])):
-        inventory = world.inventory_of(node)
-        if inventory is None:
-            without += 1
-            continue
-        name = str(node["metadata"]["name"])
+    for name, inventory in decoded.inventories.items():
         if inventory.problem:
             notes.append(f"{name} takes nothing: {inventory.problem}")
-        if strangers := world.cordoned_strangers(node, inventory):
+        if strangers := world.cordoned_strangers(documents[name], inventory):
             notes.append(f"{name} cordons {', '.join(strangers)}, which it has not")
-        for card in sorted(inventory.cards, key=lambda card: card.index):
-            nominal = (nominal_mib or {}).get(card.model, card.memory_mib)
-            on_it = sorted(sharers.pop(card.uuid, []), key=lambda sharer: sharer.pod)
-            unseen = len(set(card.held) - known)
-            rows.append(
-                _row(
-                    name,
-                    card,
-                    nominal_mib=nominal,
-                    state=_state(node, inventory, card),
-                    sharers=on_it,
-                    unseen=unseen,
-                )
-            )
+    reported = {card.uuid: card for found in decoded.inventories.values() for card in found.cards}
+    states = {
+        uuid: state
+        for name, inventory in decoded.inventories.items()
+        for uuid, state in _states(documents[name], inventory)
+    }
+    rows = [
+        _row(
+            row,
+            [_sharer(share, known.phases[share.pod_uid]) for share in row.shares],
+            state=states[row.uuid],
+            unseen=sum(uid not in known.pods for uid in set(reported[row.uuid].held)),
+        )
+        for row in sorted(card_rows.cards(seen, share_rows), key=lambda row: (row.node, row.index))
+    ]
     if any(row.unseen for row in rows):
-        notes.append("+? is what the pods have that are not seen here")
+        notes.append("+? stands for what pods have that are not seen here")
     if not rows:
+        without = len(decoded.nodes) - len(decoded.inventories)
         notes.append(f"no node has cards ({without} without an agent's inventory): try `kubectl egpu doctor`")
-    for uuid, lost in sorted(sharers.items()):
-        notes.append(f"{', '.join(s.pod for s in lost)} holds {uuid}, which no node reports now")
+    notes += _lost(share for share in share_rows if share.uuid not in reported)
     return CardsReport(tuple(rows), tuple(notes))
+
+
+def _lost(rows: Iterable[ShareRow]) -> list[str]:
+    pods: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        pods[row.uuid].append(f"{row.namespace}/{row.pod}")
+    return [f"{', '.join(pods[uuid])} holds {uuid}, which no node reports now" for uuid in sorted(pods)]
 
 
 def of_node(whole: CardsReport, node: str) -> CardsReport:
@@ -127,60 +146,50 @@ def of_node(whole: CardsReport, node: str) -> CardsReport:
     return CardsReport((), (*whole.notes, f"no cards on {node}; {hint}"))
 
 
-def _sharers(pod: Json) -> list[tuple[str, Sharer]]:
-    cards = world.cards_of(pod)
-    if cards is None or world.finished(pod):
-        return []
-    queue = world.checked_queue(pod)
-    return [
-        (
-            share.uuid,
-            Sharer(
-                pod=world.key(pod),
-                container=container,
-                share_class=cards.share_class,
-                memory_mib=share.memory_mib,
-                on_card_mib=0 if world.is_suspended(pod) else share.on_card_mib,
-                cores_percent=share.cores,
-                phase=world.phase(pod),
-                queue=queue,
-            ),
-        )
-        for container, shares in cards.containers.items()
-        for share in shares
-    ]
+def _sharer(share: ShareRow, phase: str) -> Sharer:
+    return Sharer(
+        pod=f"{share.namespace}/{share.pod}",
+        container=share.container,
+        share_class=share.share_class.name.lower() if share.share_class is not None else "unset",
+        memory_mib=share.memory_mib,
+        on_card_mib=share.occupies_mib,
+        cores_percent=share.cores_percent,
+        phase=phase,
+        queue=share.queue or "",
+    )
 
 
-def _row(
-    node: str, card: NodeCard, *, nominal_mib: int, state: str, sharers: list[Sharer], unseen: int
-) -> CardRow:
-    def cores(*classes: str) -> int:
-        return sum(s.cores_percent for s in sharers if s.share_class in classes and s.on_card_mib)
-
+def _row(row: card_rows.CardRow, sharers: list[Sharer], *, state: str, unseen: int) -> CardRow:
     return CardRow(
-        node=node,
-        index=card.index,
-        uuid=card.uuid,
-        model=card.model,
-        memory_mib=nominal_mib,
-        used_mib=sum(sharer.on_card_mib for sharer in sharers),
-        suspended_mib=sum(sharer.memory_mib for sharer in sharers if not sharer.on_card_mib),
-        cores_high_percent=cores("high", "unset"),
-        cores_low_percent=cores("unset", "low"),
+        node=row.node,
+        index=row.index,
+        uuid=row.uuid,
+        model=row.model,
+        memory_mib=row.memory_mib,
+        used_mib=row.allocated_mib,
+        suspended_mib=row.suspended_mib,
+        cores_high_percent=row.cores_high_percent,
+        cores_low_percent=row.cores_low_percent,
         state=state,
-        sharers=tuple(sharers),
+        sharers=tuple(sorted(sharers, key=lambda sharer: sharer.pod)),
         unseen=unseen,
     )
 
 
-def _state(node: Json, inventory: NodeCards, card: NodeCard) -> str:
-    checks = (
-        (not world.is_ready(node), "node not ready"),
-        (bool(inventory.problem), "node takes nothing"),
-        (not card.healthy, f"ill: {card.reason}" if card.reason else "ill"),
-        (not card.offered, f"not offered: {card.reason}" if card.reason else "not offered"),
-        (card.uuid in world.cordoned(node), "cordoned"),
-        (bool((node.get("spec") or {}).get("unschedulable")), "node cordoned"),
-        (inventory.mode != "shared", inventory.mode),
-    )
-    return next((word for wrong, word in checks if wrong), "ok")
+def _states(node: Json, inventory: NodeCards) -> Iterator[tuple[str, str]]:
+    """By UUID, ``ok`` or the first that keeps a card from taking anything new."""
+    whole = "node takes nothing" if inventory.problem else ""
+    whole = whole if world.is_ready(node) else "node not ready"
+    mode = "" if inventory.mode == "shared" else inventory.mode
+    rest = "node cordoned" if (node.get("spec") or {}).get("unschedulable") else mode
+    cordoned = world.cordoned(node)
+    for card in inventory.cards:
+        own = _ill(card) or ("cordoned" if card.uuid in cordoned else "")
+        yield card.uuid, whole or own or rest or "ok"
+
+
+def _ill(card: NodeCard) -> str:
+    if card.healthy and card.offered:
+        return ""
+    word = "not offered" if card.healthy else "ill"
+    return f"{word}: {card.reason}" if card.reason else word

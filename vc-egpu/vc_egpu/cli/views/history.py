@@ -1,7 +1,7 @@
-"""What happened to a gang lately: whom it made room for, and that it was rolled back.
+"""What happened to a gang lately: for which gang it was evicted, and that it was rolled back.
 
-Its pods are gone then, and those made anew know nothing of it, also where they have the same names: events
-and the note on the PodGroup are all that is left. Pure: documents in, sentences out.
+Its pods are gone then, and their replacements know nothing of it, even under the same names. Events and the
+note on the PodGroup are all that is left. Pure: documents in, sentences out.
 """
 
 import re
@@ -20,7 +20,7 @@ EVICTED: Final = ("Preempted", "Replaced")
 
 _RANDOM: Final = 5
 _LONGEST_STEM: Final = 58
-"""The API server makes a name of the beginning that it is given, cut to so much, and so many characters."""
+"""The API server cuts the beginning that it is given to so much, and adds so many characters."""
 
 
 def evictions(group: Json, members: Sequence[Json], events: Iterable[Json]) -> list[str]:
@@ -61,8 +61,10 @@ def roll_backs(text: str, now: Instant) -> str:
 
 
 def _stems(group: Json, members: Iterable[Json]) -> set[str]:
-    """How names begin of pods that have another one each time: their controllers number them not at all, by
-    index before the random end (batch Jobs), or say what they are for (RayClusters)."""
+    """How the names of pods begin whose controller gives each new pod another name.
+
+    A name may have an index before its random end (batch Jobs), or its purpose (RayClusters).
+    """
     owner = controller_of(group)
     begun = {str(pod["metadata"].get("generateName") or "") for pod in members}
     begun |= {f"{owner['name']}-"} if owner else set()

@@ -1,7 +1,7 @@
-"""What makes pods, and says of itself how many it wants: ReplicaSets, StatefulSets, batch Jobs; and CronJobs.
+"""What makes pods and says how many it wants: ReplicaSets, StatefulSets, batch Jobs and CronJobs.
 
-What they cannot make nobody else tells of, nor that two revisions of a Deployment wait for each other.
-Pure: documents in, sentences out.
+Pods that they cannot make have no gang that could say so. Two revisions of a Deployment may also wait for
+each other. Pure: documents in, sentences out.
 """
 
 import re
@@ -29,7 +29,7 @@ def maker_of(group: Json, makers: Iterable[Json]) -> Json | None:
 
 
 def wants_none(group: Json, maker: Json | None) -> str:
-    """That a gang without living members is meant to have none; empty if it is not, or nobody knows."""
+    """That a gang without living members is meant to have none; empty if it is not, or if that is unknown."""
     owner = controller_of(group)
     return f"{owner.get('kind')} {owner.get('name')} {none}" if (none := _none(maker or {})) else ""
 
@@ -159,13 +159,13 @@ def _held_up(group: Json, running: Sequence[str]) -> Iterator[str]:
     before = f"{few(running)} of the revision before"
     if reason == Reason.WAITING_FOR_MEMBERS.value and least > 1:
         yield (
-            f"it needs {least} pods at once, and a roll-out makes a few at a time beside {before}: "
-            "such a Deployment needs strategy Recreate"
+            f"it needs {least} pods at once, but a roll-out makes a few at a time next to {before}: "
+            "the Deployment needs strategy Recreate"
         )
     elif reason in _HELD_UP:
         yield (
-            f"{before} may stay until this one runs: of fewer than 4 replicas a maxUnavailable of 25 % lets "
-            "none go first; with maxSurge 0 and maxUnavailable 1 a roll-out needs no room beside them"
+            f"{before} may stay until this one runs: with fewer than 4 replicas, maxUnavailable 25 % lets "
+            "none go first. With maxSurge 0 and maxUnavailable 1 a roll-out needs no more room"
         )
 
 

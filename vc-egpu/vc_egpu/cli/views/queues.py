@@ -1,12 +1,17 @@
-"""``kubectl egpu queues``: caps, what is used, who waits and why. Pure: documents in, rows out."""
+"""``kubectl egpu queues``: caps, what is used, who waits and why."""
 
-from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from vc_egpu.cli import world
-from vc_egpu.core.model.cluster import Queue, has_members
-from vc_egpu.kube import Json
+from vc_egpu.cli import partial_snapshot, world
+from vc_egpu.core.check import recount
+from vc_egpu.core.model.cluster import Pod, Queue, QueueName
+from vc_egpu.kube import ApiConnection, Json
+from vc_egpu.kube.resources import POD_GROUPS, QUEUES
+from vc_egpu.report import queues as queue_rows
+from vc_egpu.report.gangs import gangs
 from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.words.names import (
     ROOT_QUEUE,
@@ -17,7 +22,7 @@ from vc_egpu.volcano.words.names import (
 )
 from vc_egpu.volcano.words.resource_names import classify
 
-_MAX_DEPTH = 16
+_SPELLINGS: Final = (shared_resource, memory_total_resource, cores_total_resource, native_resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,79 +52,78 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class QueuesReport:
-    """All queues, and what is to be said beside them."""
+    """All queues, and what else is to be said."""
 
     queues: tuple[QueueRow, ...]
     notes: tuple[str, ...]
 
 
+def read(api: ApiConnection, namespace: str) -> QueuesReport:
+    """The report of the cluster, as far as the user may see it."""
+    groups, pods = world.list_all(api, POD_GROUPS, namespace), world.managed_pods(api, namespace)
+    partial = groups.missing or pods.missing
+    if partial:
+        partial += ": for others the queue's own count is shown, a moment late, and not which gangs wait"
+    return report(api.list(QUEUES).items, groups.items, pods.items, partial=partial)
+
+
 def report(
     queues: Iterable[Json], groups: Iterable[Json], pods: Iterable[Json], *, partial: str = ""
 ) -> QueuesReport:
-    """Count what the pods of each queue hold, children's use within their parents'.
+    """The rows of these queues, and what the pods of each hold, children's use within their parents'.
 
     ``partial`` says in words that not all could be read: then a queue holds at least what its status says.
     """
     groups, pods = list(groups), list(pods)
-    members = world.members_of(pods)
-    queue_of_group = {
-        world.key(group): world.queue_of(group, members.get(world.key(group), ())) for group in groups
-    }
-    used: dict[str, Counter[str]] = defaultdict(Counter)
-    holding: set[str] = set()
-    for pod in pods:
-        key = world.group_key(pod)
-        queue = queue_of_group.get(key) or world.checked_queue(pod)
-        if queue and not world.finished(pod) and (amounts := held(pod)):
-            used[queue].update(amounts)
-            holding.add(key)
-    documents = {str(document["metadata"]["name"]): document for document in queues}
-    total = _rolled_up(documents, used, _counted(documents) if partial else {})
-    gangs = [group for group in groups if _is_gang(group, members.get(world.key(group), ()))]
-    waiting, admitted = _verdicts(gangs, queue_of_group, holding)
-    if partial:
-        admitted |= Counter({name: _running(document) for name, document in documents.items()})
+    documents = {world.name(document): document for document in queues}
+    decoded = {name: _decoded(documents[name]) for name in sorted(documents)}
+    seen = partial_snapshot.snapshot(
+        pods=partial_snapshot.pods_of(pods).pods,
+        gangs=partial_snapshot.gangs_of(groups, world.members_of(pods)),
+        queues={queue.name: queue for queue, _ in decoded.values()},
+    )
+    over = {world.key(group) for group in groups if partial_snapshot.is_completed(group)}
+    gang_rows = [row for row in gangs(seen, partial_snapshot.conditions(groups)) if row.key not in over]
+    counted = _counted(documents) if partial else {}
+    used = _used(seen.queues, recount.own_use(seen, _holds_cards), counted)
     rows = [
-        _row(documents[name], total.get(name, Counter()), admitted[name], waiting.get(name, Counter()))
-        for name in sorted(documents)
+        _row(
+            row,
+            documents[row.name],
+            decoded[row.name][1],
+            admitted=max(row.admitted, _running(documents[row.name]) if partial else 0),
+        )
+        for row in queue_rows.queues(seen, used, gang_rows)
     ]
-    lost = sorted(set(waiting) - set(documents))
     notes = [partial] if partial else []
-    notes += [f"{sum(waiting[name].values())} gangs name queue {name}, which does not exist" for name in lost]
+    for name, counts in sorted(queue_rows.waiting(gang_rows).items()):
+        if name not in documents:
+            notes.append(f"{sum(counts.values())} gangs name queue {name}, which does not exist")
     return QueuesReport(tuple(rows), tuple(notes))
 
 
-def held(pod: Json) -> Counter[str]:
-    """Amounts by typed resource that a pod holds cards for."""
-    amounts: Counter[str] = Counter()
-    cards, request = world.cards_of(pod), world.request_of(pod)
-    if cards is None or request is None:
-        return amounts
-    for container, shares in cards.containers.items():
-        ask = request.containers.get(container)
-        if ask is None:
-            continue
-        if ask.native:
-            amounts[native_resource(ask.model)] += len(shares)
-            continue
-        amounts[shared_resource(ask.model)] += len(shares)
-        amounts[memory_total_resource(ask.model)] += sum(share.memory_mib for share in shares)
-        amounts[cores_total_resource(ask.model)] += sum(share.cores for share in shares)
-    return amounts
+def _holds_cards(pod: Pod) -> bool:
+    """A pod that was bound past us has none."""
+    return pod.phase in recount.HOLDING and bool(pod.shares)
 
 
-def _is_gang(group: Json, members: Iterable[Json]) -> bool:
-    single = cluster_codec.is_single(cluster_codec.owner_of(group["metadata"]))
-    return has_members(single=single, there=not all(map(world.finished, members)))
+def _decoded(document: Json) -> tuple[Queue, str]:
+    """A queue, and why it cannot be read: then it has its name and its parent."""
+    try:
+        return cluster_codec.queue(document), ""
+    except (ValueError, TypeError, KeyError) as error:
+        parent = (document.get("spec") or {}).get("parent")
+        bare = Queue(QueueName(world.name(document)), parent=QueueName(parent) if parent else None)
+        return bare, f"cannot be read: {error}"
 
 
-def _allocated(queue: Json) -> Counter[str]:
+def _allocated(queue: Json) -> dict[str, int]:
     """What the queue's controller counts for it, some moments behind; nothing where that cannot be read."""
     try:
         counted = cluster_codec.amounts((queue.get("status") or {}).get("allocated"))
     except (ValueError, TypeError, AttributeError):
-        return Counter()
-    return Counter({name: amount for name, amount in counted.items() if classify(name).is_managed})
+        return {}
+    return {name: amount for name, amount in counted.items() if classify(name).is_managed}
 
 
 def _running(queue: Json) -> int:
@@ -127,71 +131,41 @@ def _running(queue: Json) -> int:
     return count if isinstance(count, int) else 0
 
 
-def _counted(documents: Mapping[str, Json]) -> dict[str, Counter[str]]:
+def _counted(documents: Mapping[str, Json]) -> dict[str, dict[str, int]]:
     counted = {name: _allocated(document) for name, document in documents.items()}
     return {name: amounts for name, amounts in counted.items() if amounts}
 
 
-def _rolled_up(
-    documents: Mapping[str, Json], used: Mapping[str, Counter[str]], counted: Mapping[str, Counter[str]]
-) -> dict[str, Counter[str]]:
+def _used(
+    queues: Mapping[QueueName, Queue], own: recount.Use, counted: Mapping[str, Mapping[str, int]]
+) -> recount.Use:
     """What each queue and those below it use, and at least what is ``counted`` for them."""
     # Volcano's scheduler counts what a queue holds to all above it, too, up to the root; ours does not.
-    already = ROOT_QUEUE in counted
-    total: dict[str, Counter[str]] = defaultdict(Counter)
-    for name in {**used, **counted}:
-        own = used.get(name, Counter())
-        amounts = own if already else own | counted.get(name, Counter())
-        above: str | None = name
-        for _ in range(_MAX_DEPTH):
-            if not above:
-                break
-            total[above].update(amounts)
-            above = ((documents.get(above) or {}).get("spec") or {}).get("parent")
-    if already:
-        for name, amounts in counted.items():
-            total[name] |= amounts
-    return total
+    if ROOT_QUEUE not in counted:
+        return recount.with_parents(queues, _at_least(own, counted))
+    return _at_least(recount.with_parents(queues, own), counted)
 
 
-def _verdicts(
-    groups: Iterable[Json], queue_of_group: Mapping[str, str], holding: Container[str]
-) -> tuple[dict[str, Counter[str]], Counter[str]]:
-    """Gangs that wait by reason, and those that are in: of one that grows beyond its cap both is true."""
-    waiting: dict[str, Counter[str]] = defaultdict(Counter)
-    admitted: Counter[str] = Counter()
-    for group in groups:
-        found, key = world.condition(group) or {}, world.key(group)
-        if (group.get("status") or {}).get("phase") == "Completed":
-            continue
-        queue = queue_of_group[key]
-        if found.get("status") == "True" or key in holding:
-            admitted[queue] += 1
-        if found and found.get("status") != "True":
-            waiting[queue][found.get("reason") or "Unknown"] += 1
-    return waiting, admitted
+def _at_least(use: recount.Use, counted: Mapping[str, Mapping[str, int]]) -> recount.Use:
+    names = {*use, *map(QueueName, counted)}
+    return {name: dict(Counter(use.get(name, {})) | Counter(counted.get(name, {}))) for name in names}
 
 
-def _row(document: Json, used: Counter[str], admitted: int, waiting: Counter[str]) -> QueueRow:
-    spec, status = document.get("spec") or {}, document.get("status") or {}
-    problem = ""
-    try:
-        queue = cluster_codec.queue(document)
-    except (ValueError, TypeError, KeyError) as error:
-        queue, problem = Queue(name=document["metadata"]["name"]), f"cannot be read: {error}"
-    models = {*world.models_in(queue.capability), *world.models_in(queue.deserved), *world.models_in(used)}
-    spellings = (shared_resource, memory_total_resource, cores_total_resource, native_resource)
-    candidates = [spelling(model) for model in sorted(models) for spelling in spellings]
-    resources = [r for r in candidates if r in queue.capability or r in queue.deserved or used[r]]
+def _row(row: queue_rows.QueueRow, document: Json, problem: str, *, admitted: int) -> QueueRow:
+    models = {
+        model for amounts in (row.capability, row.deserved, row.used) for model in world.models_in(amounts)
+    }
+    candidates = [spelling(model) for model in sorted(models) for spelling in _SPELLINGS]
     return QueueRow(
-        name=str(document["metadata"]["name"]),
-        parent=str(spec.get("parent") or ""),
-        state=str(status.get("state") or "Open"),
+        name=row.name,
+        parent=row.parent or "",
+        state=str((document.get("status") or {}).get("state") or "Open"),
         amounts=tuple(
-            Amount(name, used[name], queue.capability.get(name), queue.deserved.get(name))
-            for name in resources
+            Amount(name, row.used.get(name, 0), row.capability.get(name), row.deserved.get(name))
+            for name in candidates
+            if name in row.capability or name in row.deserved or row.used.get(name)
         ),
         admitted=admitted,
-        waiting=dict(sorted(waiting.items())),
+        waiting=queue_rows.by_reason(row.waiting),
         problem=problem,
     )

@@ -3,6 +3,7 @@
 Pure: reports in, renderables out.
 """
 
+import contextlib
 import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +49,7 @@ _STEERING: Final = {
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Nobody reads any more: the caller's business, not a reason to end with another status."""
+        """The reader has gone: the caller decides what that means, and with which status to end."""
         raise BrokenPipeError
 
 
@@ -74,12 +75,18 @@ class _Harmless:
 def show(shown: RenderableType, *, stderr: bool = False, style: str | None = None) -> None:
     """Print it, for people: what their terminal has no character for as a question mark.
 
-    Raises ``BrokenPipeError`` where nobody reads any more.
+    Raises ``BrokenPipeError`` where the reader has gone.
     """
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
     console(stderr=stderr).print(_Harmless(shown), style=style)
+
+
+def tell(text: str, style: str = "dim") -> None:
+    """Print a sentence on stderr. A closed pipe is no error there."""
+    with contextlib.suppress(BrokenPipeError):
+        show(hanging(text), stderr=True, style=style)
 
 
 def hanging(text: str, indent: int = 2) -> str:

@@ -1,6 +1,6 @@
-"""What is wrong with a gang's members that the admission controller does not say: nodes that are silent, out
-of service or gone, ill cards, containers that do not start, pods that ask for no cards.
+"""What is wrong with a gang's members that the admission controller does not say.
 
+Nodes are silent, out of service or gone; cards are ill; containers do not start; pods ask for no cards.
 Pure: documents in, sentences out.
 """
 
@@ -42,17 +42,17 @@ def places(members: Iterable[Json]) -> dict[str, list[Json]]:
 def _of_node(name: str, node: Json | None, pods: Sequence[Json]) -> Iterator[str]:
     who = few([str(pod["metadata"]["name"]) for pod in pods])
     if node is None:
-        yield f"node {name} is gone: {who} will be removed and placed anew"
+        yield f"node {name} is gone: {who} will be removed and placed again"
         return
     taints = {taint.get("key") for taint in (node.get("spec") or {}).get("taints") or ()}
     ready = world.condition(node, "Ready") or {}
     if OUT_OF_SERVICE in taints:
-        yield f"node {name} is out of service: {who} will be removed and placed anew"
+        yield f"node {name} is out of service: {who} will be removed and placed again"
     elif ready.get("status") != "True":
         since = f" since {ready['lastTransitionTime']}" if "lastTransitionTime" in ready else ""
         yield (
-            f"node {name} is not ready{since}: the cards of {who} stay held until the pods are gone; "
-            f"they move when the node is back, is deleted, or is tainted {OUT_OF_SERVICE}"
+            f"node {name} is not ready{since}: the cards of {who} stay held until the node is "
+            f"back, is deleted or is tainted {OUT_OF_SERVICE}"
         )
     yield from _ill(name, node, pods)
 

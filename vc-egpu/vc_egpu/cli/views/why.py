@@ -1,18 +1,22 @@
 """``kubectl egpu why JOB``: what became of a gang, in the words of its condition.
 
-Pure: documents in, story out.
+:func:`read` asks the cluster; everything below it is pure: documents in, story out.
 """
 
 import difflib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from vc_egpu.cli import world
+from vc_egpu.cli import partial_snapshot, world
 from vc_egpu.cli.views import history, owners, trouble
 from vc_egpu.core.model.cluster import Instant
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.core.model.words import few
-from vc_egpu.kube import Json
+from vc_egpu.kube import ApiConnection, Json
+from vc_egpu.kube.resources import CRON_JOBS, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
+from vc_egpu.report.gangs import Condition, GangRow
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.knobs import slips
 from vc_egpu.volcano.words.makers import controller_of, deployment_behind
@@ -22,12 +26,12 @@ NOT_MANAGED = "NotManaged"
 ASKS_FOR_NONE = "AsksForNone"
 WAITS_FOR_MEMBERS = Reason.WAITING_FOR_MEMBERS.value
 ONE_BY_ONE = (
-    "a StatefulSet makes each pod once the one before it is ready, which none is until the gang is complete: "
-    "it needs podManagementPolicy: Parallel"
+    "a StatefulSet makes each pod once the one before it is ready, but none is ready before the gang is "
+    "complete: it needs podManagementPolicy: Parallel"
 )
 LEFT_OVER = (
-    "nobody owns its PodGroup: where it was left over (a Job went without its pods, or a backup brought it), "
-    "`kubectl delete podgroup {}`, by whoever runs the cluster, ends this"
+    "its PodGroup has no owner. If it was left over (a Job went without its pods, or a backup brought it), "
+    "an operator ends this with `kubectl delete podgroup {}`"
 )
 NOT_LOOKED_AT = "the admission controller has not looked at it yet"
 _WITH_PLAN = frozenset({"Admitted", "WaitingForEviction"})
@@ -85,6 +89,56 @@ class GangStory:
     notes: tuple[str, ...] = field(default=())
 
 
+_KINDS: Final = frozenset(
+    {
+        *("job", "jobs", "vcjob", "vcjobs", "vj", "podgroup", "podgroups", "pg", "pod", "pods", "po"),
+        *("deployment", "deployments", "deploy", "replicaset", "replicasets", "rs"),
+        *("statefulset", "statefulsets", "sts", "daemonset", "daemonsets", "ds"),
+        *("cronjob", "cronjobs", "cj", "raycluster", "rayjob", "rayservice", "mpijob", "pytorchjob"),
+        *("leaderworkerset", "trainjob", "jobset", "workflow"),
+    }
+)
+"""What may stand before a name, as kubectl writes it: not a namespace."""
+
+
+def read(api: ApiConnection, namespace: str, named: str) -> tuple[GangStory, ...]:
+    """The stories of what the user calls ``named``, possibly in another namespace or with its kind.
+
+    Asks for what makes pods, for CronJobs and for Volcano Jobs only where they may have something to say.
+    Raises :class:`UnknownJobError`.
+    """
+    name = named
+    before, slash, after = named.partition("/")
+    if slash and "/" not in after and not _is_kind(before):
+        namespace, name = before, after
+    groups = api.list(POD_GROUPS, namespace).items
+    pods = api.list(PODS, namespace, transform=world.pod_with_limits).items
+    chosen = meant(name, groups, pods)
+    jobs = _UNASKED if chosen else world.list_optional(api, VOLCANO_JOBS, namespace)
+    makers = world.makers(api, namespace) if asks_makers(chosen) else []
+    chosen = chosen or meant(name, groups, pods, makers)
+    if not chosen:
+        makers += world.list_optional(api, CRON_JOBS, namespace, world.light_maker).items
+    return stories(
+        name,
+        namespace,
+        groups=groups,
+        pods=pods,
+        jobs=jobs,
+        queues={queue["metadata"]["name"]: queue for queue in world.list_optional(api, QUEUES).items},
+        events=world.events(api, namespace, (*owners.REFUSED, *history.EVICTED)),
+        nodes=world.nodes_named(api, places(chosen)),
+        now=time.time(),
+        chosen=chosen,
+        makers=makers,
+    )
+
+
+def _is_kind(text: str) -> bool:
+    """Also ``deployment.apps`` and ``Deployment``, as kubectl writes them; no namespace has a dot."""
+    return "." in text or text.lower() in _KINDS
+
+
 def stories(
     name: str,
     namespace: str,
@@ -99,20 +153,21 @@ def stories(
     chosen: Sequence[Gang] | None = None,
     makers: Sequence[Json] = (),
 ) -> tuple[GangStory, ...]:
-    """The gangs that ``name`` means: a Job, a Deployment, another maker of pods, a CronJob, a PodGroup or a
-    pod of this namespace.
+    """The gangs that ``name`` means in this namespace.
 
-    ``events`` tell of pods that are no more: those that were evicted, and those that were refused at the
-    door, which leave one on their ReplicaSet or Job. ``nodes`` are those of :func:`places`. Without
-    ``now`` no roll-back is told. ``chosen``: what :func:`meant` found, where it was asked before.
-    ``makers``: ReplicaSets, StatefulSets and batch Jobs; :func:`asks_makers` says whether they matter.
-    Raises :class:`UnknownJobError`.
+    ``name`` may be a Job, a Deployment, another maker of pods, a CronJob, a PodGroup or a pod.
+    ``events`` tell of pods that are not there: evicted ones, and ones that were refused at the door.
+    ``nodes`` are those of :func:`places`. Without ``now`` no roll-back is told. ``chosen`` is what
+    :func:`meant` found, where it was asked before. ``makers`` are ReplicaSets, StatefulSets and batch Jobs;
+    :func:`asks_makers` says whether they matter. Raises :class:`UnknownJobError`.
     """
     name = name.rpartition("/")[2]
     chosen = meant(name, groups, pods, makers) if chosen is None else chosen
     if chosen:
+        rows = _rows(chosen)
         return tuple(
             _story(
+                row,
                 group,
                 own,
                 queues,
@@ -122,7 +177,7 @@ def stories(
                 maker=owners.maker_of(group, makers),
                 roll_out=owners.roll_out(group, groups, pods, makers, events),
             )
-            for group, own in chosen
+            for row, (group, own) in zip(rows, chosen, strict=True)
         )
     for job in jobs.items:
         if job["metadata"]["name"] == name:
@@ -171,8 +226,10 @@ def _means(name: str, group: Json, members: Sequence[Json], deployments: Mapping
 
 
 def asks_makers(gangs: Sequence[Gang]) -> bool:
-    """Whether what makes the pods has more to say: somebody has none that runs or is to run, or there may be
-    another revision, or more replicas that cannot be made."""
+    """Whether what makes the pods has more to say.
+
+    A gang may have no living pod, another revision, or more replicas that cannot be made.
+    """
     return not gangs or any(
         not _living(own) or controller_of(group).get("kind") in _SETS for group, own in gangs
     )
@@ -188,7 +245,13 @@ def _deployment_of(pod: Json) -> str:
     return deployment_behind(owner.get("kind", ""), owner.get("name", ""), world.labels(pod))
 
 
+def _rows(gangs: Iterable[Gang]) -> tuple[GangRow, ...]:
+    members = {world.key(group): own for group, own in gangs}
+    return partial_snapshot.gang_rows([group for group, _ in gangs], members)
+
+
 def _story(
+    row: GangRow,
     group: Json,
     members: Sequence[Json],
     queues: Mapping[str, Json],
@@ -199,39 +262,39 @@ def _story(
     maker: Json | None,
     roll_out: Sequence[str],
 ) -> GangStory:
-    metadata, spec = group["metadata"], group.get("spec") or {}
-    verdict = world.condition(group) or {}
-    queue = world.queue_of(group, members)
-    owner = controller_of(group)
-    foreign = trouble.not_ours(members) if verdict.get("status") != "True" else ""
-    if foreign:
-        verdict = {"reason": NOT_MANAGED, "message": foreign}
+    metadata, owner = group["metadata"], controller_of(group)
     living = _living(members)
-    if not living and (none := owners.wants_none(group, maker)):
-        verdict = {"reason": ASKS_FOR_NONE, "message": none}
-    told = [*history.evictions(group, members, events), *_notes(group, members, queue, queues, verdict)]
-    short = living < int(spec.get("minMember") or 1) and verdict.get("reason") != ASKS_FOR_NONE
-    lacks = (short and verdict.get("status") != "True") or (maker is not None and owners.lacks_pods(maker))
-    if lacks and not foreign:
+    foreign = "" if row.condition is not None and row.condition.admitted else trouble.not_ours(members)
+    none = "" if living else owners.wants_none(group, maker)
+    said = row.condition
+    if none:
+        said = Condition(admitted=False, reason=ASKS_FOR_NONE, message=none)
+    elif foreign:
+        said = Condition(admitted=False, reason=NOT_MANAGED, message=foreign)
+    told = [*history.evictions(group, members, events), *_notes(row, group, members, queues, said)]
+    short = living < row.min_member and not none
+    admitted = said is not None and said.admitted
+    if ((short and not admitted) or (maker is not None and owners.lacks_pods(maker))) and not foreign:
         of = str((owner or metadata)["name"])
         told += filter(None, [owners.refusal(of, events, str(owner.get("uid") or ""))])
     told += roll_out
+    reason = said.reason if said is not None else NO_VERDICT
     return GangStory(
-        group=world.key(group),
+        group=row.key,
         job=owners.deployment_of(maker) or name_of(group, members),
-        queue=queue,
-        share_class=class_of(group, members),
-        min_member=int(spec.get("minMember") or 1),
-        admitted=verdict.get("status") == "True",
-        reason=verdict.get("reason") or NO_VERDICT,
-        message=verdict.get("message") or NOT_LOOKED_AT,
-        since=verdict.get("lastTransitionTime") or "",
+        queue=row.queue,
+        share_class=row.share_class.name.lower(),
+        min_member=row.min_member,
+        admitted=admitted,
+        reason=reason,
+        message=(said.message if said is not None else "") or NOT_LOOKED_AT,
+        since=said.since if said is not None else "",
         phase=str((group.get("status") or {}).get("phase") or ""),
-        has_plan=names.PLAN in world.annotations(group) and verdict.get("reason") in _WITH_PLAN,
+        has_plan=names.PLAN in world.annotations(group) and reason in _WITH_PLAN,
         rolled_back=history.roll_backs(world.annotations(group).get(names.ROLLED_BACK, ""), now)
         if now
         else "",
-        members=tuple(_member(pod) for pod in sorted(members, key=world.key)),
+        members=tuple(member_row(pod) for pod in sorted(members, key=world.key)),
         notes=(*told, *trouble.notes(members, nodes), *trouble.starting(members), *_slips(members)),
     )
 
@@ -247,35 +310,33 @@ def name_of(group: Json, members: Sequence[Json]) -> str:
     return deployment or str((controller_of(group) or group["metadata"])["name"])
 
 
-def class_of(group: Json, members: Sequence[Json]) -> str:
-    """high, low or unset, as the first that names a class has it."""
-    for document in (*members, group):
-        named = world.annotations(document).get(names.PRIORITY)
-        if named:
-            return named
-    return "unset"
-
-
-def _member(pod: Json) -> MemberRow:
-    cards = world.cards_of(pod)
-    shares = [share for shares in cards.containers.values() for share in shares] if cards else []
-    verdict = world.condition(pod) or {}
-    if world.phase(pod) in world.ON_ITS_WAY:
-        verdict = world.condition(pod, names.CONDITION_SUSPENDED) or {}
+def member_row(document: Json) -> MemberRow:
+    """One pod, whole or light."""
+    (pod,) = partial_snapshot.pods_of([document]).pods.values()
+    phase = world.phase(document)
+    kind = names.CONDITION_SUSPENDED if phase in world.ON_ITS_WAY else names.CONDITION_ADMITTED
+    verdict = world.condition(document, kind) or {}
     return MemberRow(
-        pod=str(pod["metadata"]["name"]),
-        phase=world.phase(pod),
-        node=str((pod.get("spec") or {}).get("nodeName") or (cards.node if cards else "")),
-        cards=tuple(f"{share.uuid} {share.memory_mib} MiB {share.cores} % cores" for share in shares),
+        pod=pod.name,
+        phase=phase,
+        node=pod.node or "",
+        cards=tuple(
+            f"{share.card} {share.memory_mib} MiB {share.cores_percent} % cores" for _, share in pod.shares
+        ),
         reason=verdict.get("reason") or "",
         message=verdict.get("message") or "",
     )
 
 
 def _notes(
-    group: Json, members: Sequence[Json], queue: str, queues: Mapping[str, Json], verdict: Mapping[str, str]
+    row: GangRow,
+    group: Json,
+    members: Sequence[Json],
+    queues: Mapping[str, Json],
+    verdict: Condition | None,
 ) -> list[str]:
     notes: list[str] = []
+    queue, reason = row.queue, verdict.reason if verdict is not None else ""
     said = world.condition(group, names.CONDITION_SUSPENDED)
     if said is not None and said.get("reason") in {*world.ON_ITS_WAY, "NotSuspendable", "RestoreFailed"}:
         notes.append(f"{said.get('message', '')} (since {said.get('lastTransitionTime', 'unknown')})")
@@ -288,15 +349,15 @@ def _notes(
     foreign = {gate for pod in members for gate in world.gates(pod) if gate != names.GATE}
     if foreign:
         notes.append(f"its pods also wait for {', '.join(sorted(foreign))}, which is not ours to lift")
-    if not members and verdict.get("reason") != ASKS_FOR_NONE:
+    if not members and reason != ASKS_FOR_NONE:
         phase = (group.get("status") or {}).get("phase") or "Pending"
         notes.append(f"it has no pods yet; its PodGroup is {phase}")
         if not group["metadata"].get("ownerReferences"):
             notes.append(LEFT_OVER.format(group["metadata"]["name"]))
-    in_turn = controller_of(group).get("kind") == "StatefulSet" and verdict.get("reason") == WAITS_FOR_MEMBERS
-    if in_turn and _living(members) < int((group.get("spec") or {}).get("minMember") or 1):
+    in_turn = controller_of(group).get("kind") == "StatefulSet" and reason == WAITS_FOR_MEMBERS
+    if in_turn and _living(members) < row.min_member:
         notes.append(ONE_BY_ONE)
-    if not verdict and any(names.GATE in world.gates(pod) for pod in members):
+    if verdict is None and any(names.GATE in world.gates(pod) for pod in members):
         notes.append(
             "no verdict after half a minute means that no admission controller leads: `kubectl egpu doctor`"
         )
@@ -317,7 +378,7 @@ def _without_group(job: Json, refused: str) -> GangStory:
         group="",
         job=str(job["metadata"]["name"]),
         queue=str(spec.get("queue") or "default"),
-        share_class=class_of(job, templates),
+        share_class=world.class_of(job, templates),
         min_member=int(spec.get("minAvailable") or 1),
         admitted=False,
         reason=state if over else NO_VERDICT,

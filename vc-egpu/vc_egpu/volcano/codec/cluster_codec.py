@@ -97,21 +97,21 @@ def owner_of(metadata: Document) -> Owner | None:
 # --- nodes ---------------------------------------------------------------------------------------
 
 
-def node(document: Document, table: ModelTable) -> Node:
-    """A node with its cards. Garbage in the inventory leaves a node without cards that says why."""
+def node(
+    document: Document, table: ModelTable, decoded: NodeCards | None = None, *, unlisted: bool = False
+) -> Node:
+    """A node with its cards. Garbage in the inventory leaves a node without cards that says why.
+
+    ``decoded``: its inventory, where the caller has decoded it. ``unlisted``: cards of models that the table
+    lacks are there, too, with the memory that their driver reports.
+    """
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     annotations = metadata.get("annotations") or {}
     taints = tuple(
         Taint(t["key"], t.get("value") or "", t.get("effect") or "") for t in spec.get("taints") or ()
     )
-    problem, inventory = "", NodeCards()
-    text = annotations.get(names.NODE_CARDS)
-    if text is not None:
-        try:
-            inventory = NodeCards.decode(text)
-            problem = inventory.problem
-        except AnnotationError as error:
-            problem = f"annotation {names.NODE_CARDS} is malformed: {error}"
+    inventory = _inventory(annotations.get(names.NODE_CARDS)) if decoded is None else decoded
+    problem = inventory.problem
     if inventory.mode == "mig":
         problem = problem or "MIG cards are not offered"
     cordoned = names_in(annotations.get(names.CORDONED_CARDS, ""))
@@ -126,7 +126,11 @@ def node(document: Document, table: ModelTable) -> Node:
         ready=_is_ready(status),
         lost=any(taint.key == OUT_OF_SERVICE for taint in taints),
         mode=Mode.NATIVE if inventory.mode == "native" else Mode.SHARED,
-        cards=tuple(c for c in (_card(entry, table, cordoned) for entry in inventory.cards) if c is not None),
+        cards=tuple(
+            card
+            for entry in inventory.cards
+            if (card := _card(entry, table, cordoned, unlisted=unlisted)) is not None
+        ),
         core_ratio=inventory.core_ratio,
         memory_ratio=inventory.memory_ratio,
         ratio_class=CLASS_OF[inventory.ratio_class] if inventory.ratio_class else None,
@@ -135,6 +139,17 @@ def node(document: Document, table: ModelTable) -> Node:
         problem=problem,
         slots=_slots(allocatable),
     )
+
+
+def _inventory(text: str | None) -> NodeCards:
+    """What the agent wrote; garbage becomes its ``problem``."""
+    if text is None:
+        return NodeCards()
+    try:
+        return NodeCards.decode(text)
+    except AnnotationError as error:
+        # Not validated: the words may be longer than an agent's.
+        return NodeCards.model_construct(problem=f"annotation {names.NODE_CARDS} is malformed: {error}")
 
 
 def says_the_same(before: Document, now: Document) -> bool:
@@ -165,18 +180,14 @@ def held_by_agent(document: Document) -> Mapping[CardId, tuple[PodUid, ...]]:
     return {CardId(card.uuid): tuple(PodUid(uid) for uid in card.held) for card in cards if card.held}
 
 
-def _card(entry: NodeCard, table: ModelTable, cordoned: frozenset[str]) -> Card | None:
+def _card(entry: NodeCard, table: ModelTable, cordoned: frozenset[str], *, unlisted: bool) -> Card | None:
     model = table.get(entry.model)
-    if model is None:
+    if model is None and not unlisted:
         return None
-    usable = (
-        entry.healthy
-        and entry.offered
-        and entry.uuid not in cordoned
-        and entry.memory_mib >= model.memory_mib
-    )
+    memory_mib = model.memory_mib if model is not None else entry.memory_mib
+    usable = entry.healthy and entry.offered and entry.uuid not in cordoned and entry.memory_mib >= memory_mib
     links = {CardId(peer): count for peer, count in entry.links.items()}
-    return Card(CardId(entry.uuid), entry.index, entry.model, model.memory_mib, usable, links)
+    return Card(CardId(entry.uuid), entry.index, entry.model, memory_mib, usable, links)
 
 
 def _slots(allocatable: Document) -> dict[str, int]:

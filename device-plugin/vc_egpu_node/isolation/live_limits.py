@@ -1,0 +1,138 @@
+"""Limits of containers that run. The admission layer rewrites the pod's cards annotation; the agent checks
+the cards' sums again and applies what fits, in place.
+
+Only the admission layer may write that annotation (an admission policy of the cluster sees to it). Memory,
+cores, class and core policy may change; the cards of a running container cannot.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from vc_egpu.volcano.codec.plans import epoch_of
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError, Cards
+
+from vc_egpu_node.api.pods import NodePods, PodView
+from vc_egpu_node.containers.admission import NotAdmittedError
+from vc_egpu_node.containers.cdi import Grant, GrantFolder
+from vc_egpu_node.containers.identity import Identity
+from vc_egpu_node.isolation.lifecycle import Isolation
+
+log = logging.getLogger(__name__)
+
+REFUSED: Final = "LimitsNotApplied"
+"""Reason of the pod's event."""
+
+
+class NotChangeableError(ValueError):
+    """The annotation says something that a running container cannot become; the text says what."""
+
+
+def wanted(grants: Iterable[Grant], cards: Cards, pod_uid: str, node: str) -> list[tuple[Grant, Grant]]:
+    """(before, after) of the pod's containers whose grant is another one now; raises
+    :class:`NotChangeableError`. Pure."""
+    changes = []
+    for grant in grants:
+        after = _after(grant, cards, pod_uid, node)
+        if after != grant:
+            changes.append((grant, after))
+    return changes
+
+
+def _after(grant: Grant, cards: Cards, pod_uid: str, node: str) -> Grant:
+    if cards.pod_uid != pod_uid or cards.node != node:
+        raise NotChangeableError(f"it names pod UID {cards.pod_uid} on {cards.node}")
+    if cards.native != grant.native:
+        raise NotChangeableError(f"native became {cards.native}")
+    epoch = epoch_of(cards.plan_id)
+    if epoch < 0:
+        raise NotChangeableError(f"planId {cards.plan_id!r} is not <epoch>-<number>")
+    shares = {share.uuid: share for share in cards.containers.get(grant.container, ())}
+    own = [share.uuid for share in grant.shares]
+    if set(shares) != set(own) or len(cards.containers[grant.container]) != len(own):
+        raise NotChangeableError(
+            f"container {grant.container} runs on {', '.join(own)}: its cards cannot change"
+        )
+    return replace(
+        grant,
+        plan_id=cards.plan_id,
+        epoch=epoch,
+        share_class=cards.share_class,
+        core_policy=cards.core_policy,
+        shares=tuple(shares[uuid] for uuid in own),  # their order on the page is the container's own
+    )
+
+
+class LiveLimits:
+    """Applies them. One thread calls it."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        grants: GrantFolder,
+        pods: NodePods,
+        identity: Identity,
+        isolation: Isolation,
+        tell: Callable[[str, str, str, str, str], None],
+        count: Callable[[str], None] = lambda _outcome: None,
+    ) -> None:
+        """``tell`` warns on a pod (namespace, name, UID, reason, sentence); ``count`` counts ``applied`` and
+        ``refused``."""
+        self._node = node
+        self._grants = grants
+        self._pods = pods
+        self._identity = identity
+        self._isolation = isolation
+        self._tell = tell
+        self._count = count
+        self._refused: dict[str, str] = {}
+
+    def apply(self) -> int:
+        """Look at every pod that holds cards; how many containers' limits changed."""
+        if not self._pods.synced:
+            return 0
+        by_pod: dict[str, list[Grant]] = {}
+        for grant in self._grants.all():
+            by_pod.setdefault(grant.pod_uid, []).append(grant)
+        changed: list[Grant] = []
+        for pod in self._pods.views():
+            if pod.uid in by_pod and pod.cards is not None and not pod.ended:
+                changed += self._of_pod(pod, pod.cards, by_pod[pod.uid])
+        self._refused = {uid: text for uid, text in self._refused.items() if uid in by_pod}
+        if changed:
+            self._isolation.refresh(self._grants.all(), changed)
+            for grant in changed:
+                self._file(grant)
+        return len(changed)
+
+    def _of_pod(self, pod: PodView, text: str, grants: list[Grant]) -> list[Grant]:
+        try:
+            changes = wanted(grants, Cards.decode(text), pod.uid, self._node)
+            if changes:
+                self._identity.change([after for _, after in changes])
+        except (AnnotationError, NotChangeableError, NotAdmittedError) as error:
+            self._say(pod, f"annotation {names.CARDS} is not applied, the limits stay: {error}")
+            return []
+        self._refused.pop(pod.uid, None)
+        for before, after in changes:
+            self._isolation.lower(before, after)
+            self._count("applied")
+            log.info("%s/%s/%s has other limits now", after.namespace, after.pod, after.container)
+        return [after for _, after in changes]
+
+    def _say(self, pod: PodView, text: str) -> None:
+        if self._refused.get(pod.uid) != text:
+            self._refused[pod.uid] = text
+            self._count("refused")
+            log.warning("%s/%s: %s", pod.namespace, pod.name, text)
+            self._tell(pod.namespace, pod.name, pod.uid, REFUSED, text)
+
+    def _file(self, grant: Grant) -> None:
+        """For the next start and the next agent; in force it is already."""
+        try:
+            self._identity.rewrite(grant)
+        except NotAdmittedError as error:
+            log.warning("the files of %s still say the old limits: %s", grant.name, error)

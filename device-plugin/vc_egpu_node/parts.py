@@ -1,0 +1,319 @@
+"""The parts of the agent, put together from below: what it learns from, its books, what acts on both."""
+
+import logging
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from vc_egpu.kube import ApiConnection, EventRecorder
+from vc_egpu.volcano.words.node_policy import Policy
+
+from vc_egpu_node.api.node import OwnNode
+from vc_egpu_node.api.notices import PodEvents
+from vc_egpu_node.api.pods import NodePods
+from vc_egpu_node.cards.monitor import Monitor, Observation
+from vc_egpu_node.containers.allocations import AllocationStore
+from vc_egpu_node.containers.cdi import GrantFolder
+from vc_egpu_node.containers.cgroups import PodCgroups
+from vc_egpu_node.containers.collector import Collector
+from vc_egpu_node.containers.identity import Identity, Stock
+from vc_egpu_node.containers.owners import Owners
+from vc_egpu_node.containers.processes import ContainerOfProcess
+from vc_egpu_node.containers.start_checks import StartChecks
+from vc_egpu_node.deviceplugin.plugin import Plugin
+from vc_egpu_node.deviceplugin.registration import KubeletLink
+from vc_egpu_node.disk import FILES_BYTES, PAGES_BYTES, Disk
+from vc_egpu_node.guard import Guard, Protection, protection_of, timings_of
+from vc_egpu_node.isolation.live_limits import LiveLimits
+from vc_egpu_node.isolation.pages import USAGE
+from vc_egpu_node.kubelet.podresources import Checkpoint, PodResources
+from vc_egpu_node.metrics import Metrics
+from vc_egpu_node.offers.other_plugins import CardSlices, OffersFile, OtherPlugins
+from vc_egpu_node.offers.stocktaking import Parts as StockParts
+from vc_egpu_node.offers.stocktaking import Stocktaking
+from vc_egpu_node.settings.config import Settings
+from vc_egpu_node.settings.last_good import NodeSettings
+from vc_egpu_node.suspension.world import Parts as SuspensionParts
+from vc_egpu_node.suspension.world import Suspension, away
+from vc_egpu_node.vendors.base import Vendor
+from vc_egpu_node.wall.wall import LOOK_S, SecondWall
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What the agent learns from: people, the driver, the API server, the kubelet, the host."""
+
+    settings: Settings
+    api: ApiConnection
+    vendor: Vendor
+    known: NodeSettings
+    monitor: Monitor
+    pods: NodePods
+    node: OwnNode
+    slices: CardSlices
+    kubelet: PodResources
+    checkpoint: Checkpoint
+    hosts: ContainerOfProcess
+    events: EventRecorder
+    pod_events: PodEvents
+
+    @classmethod
+    def of(
+        cls, settings: Settings, api: ApiConnection, vendor: Vendor, metrics: Metrics, wake: threading.Event
+    ) -> "Sources":
+        """Nothing runs yet. ``wake`` is set when something changes."""
+        name = settings.node_name
+        known = NodeSettings(settings)
+        monitor = Monitor(
+            vendor.readings,
+            probe_interval_s=settings.probe_interval_s,
+            rescan_interval_s=settings.rescan_interval_s,
+            recovery_s=lambda: known.policy.recovery_s,
+            on_change=wake.set,
+        )
+        events = EventRecorder(api, "vc-egpu-node", name, qps=1.0, burst=10)
+        return cls(
+            settings=settings,
+            api=api,
+            vendor=vendor,
+            known=known,
+            monitor=monitor,
+            pods=NodePods(api, name, wake.set),
+            node=OwnNode(api, name, wake.set),
+            slices=CardSlices(api, name, wake.set),
+            kubelet=PodResources(settings.pod_resources_socket, observe=metrics.observe),
+            checkpoint=Checkpoint(settings.kubelet_dir),
+            hosts=ContainerOfProcess(settings.proc_dir),
+            events=events,
+            pod_events=PodEvents(events),
+        )
+
+    def policy(self) -> Policy:
+        """In force now."""
+        return self.known.policy
+
+    def observation(self) -> Observation:
+        """The cards as last seen."""
+        return self.monitor.observation
+
+    def close(self) -> None:
+        """End all that was started of it."""
+        self.monitor.stop()
+        self.pods.stop()
+        self.node.stop()
+        self.slices.stop()
+        self.kubelet.close()
+        self.events.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What was promised to the kubelet, and what was let in."""
+
+    protection: Protection
+    allocations: AllocationStore
+    grants: GrantFolder
+    disk: Disk
+
+    @classmethod
+    def of(cls, sources: Sources, wake: threading.Event) -> "Books":
+        """As an earlier agent left them. ``wake`` is set when the disk fails."""
+        settings = sources.settings
+        protection = protection_of(
+            settings, sources.vendor, policy=sources.policy, observation=sources.observation
+        )
+        folders = dict.fromkeys((settings.state_dir, settings.cdi_dir), FILES_BYTES)
+        pages = {settings.run_dir / USAGE.name: PAGES_BYTES} if protection.isolation is not None else {}
+        return cls(
+            protection,
+            AllocationStore(settings.state_dir / "allocations"),
+            GrantFolder(settings.cdi_dir, settings.state_dir / "containers", protection.isolation),
+            Disk(folders | pages, on_failure=wake.set),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNow:
+    """See :class:`vc_egpu_node.containers.identity.Surroundings`."""
+
+    stocktaking: Stocktaking
+    books: Books
+    suspension: Suspension | None
+    changes: threading.Event
+
+    @property
+    def stock(self) -> Stock:
+        """As last taken."""
+        return self.stocktaking.stock
+
+    @property
+    def closed(self) -> str:
+        """Why no shares may start."""
+        return self.books.protection.closed
+
+    def suspended(self) -> Collection[str]:
+        """UIDs of pods that have left their cards."""
+        return self.suspension.suspender.suspended() if self.suspension is not None else ()
+
+    def wake(self) -> None:
+        """Have the agent's loop look."""
+        self.changes.set()
+
+    def disk_failed(self, error: OSError) -> None:
+        """Have the disk tried."""
+        self.books.disk.failed(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All parts but the loop."""
+
+    sources: Sources
+    books: Books
+    others: OtherPlugins
+    offers_file: OffersFile
+    stocktaking: Stocktaking
+    guard: Guard
+    suspension: Suspension | None
+    collector: Collector
+    link: KubeletLink
+
+
+def assemble(
+    settings: Settings, api: ApiConnection, vendor: Vendor, metrics: Metrics, wake: threading.Event
+) -> Parts:
+    """Each part is made of those above it. Nothing runs yet."""
+    sources = Sources.of(settings, api, vendor, metrics, wake)
+    books = Books.of(sources, wake)
+    pods, kubelet, checkpoint = sources.pods, sources.kubelet, sources.checkpoint
+
+    # What the node has to give.
+    offers_file = OffersFile(settings.state_dir / "others.json")
+    others = OtherPlugins(kubelet.holders, checkpoint.resources, offers_file.keep)
+    stocktaking = _stocktaking(sources, books, others)
+
+    # What holds running containers to what they were granted.
+    wall = _second_wall(sources, books, metrics)
+    suspension = _suspension(sources, books, wall, stocktaking)
+
+    # What lets containers in, changes what they have, and lets go of them.
+    identity = Identity(
+        settings.node_name,
+        NodeNow(stocktaking, books, suspension, wake),
+        allocations=books.allocations,
+        grants=books.grants,
+        owners=Owners(kubelet, checkpoint, pods, books.grants),
+        pods=pods,
+        edits=vendor.edits,
+    )
+    live_limits = _live_limits(sources, books, identity, metrics)
+    collector = Collector(
+        allocations=books.allocations,
+        grants=books.grants,
+        pods=pods,
+        pod_resources=kubelet,
+        checkpoint=checkpoint,
+        cgroups=PodCgroups(settings.cgroup_dir),
+        identity=identity,
+    )
+    return Parts(
+        sources=sources,
+        books=books,
+        others=others,
+        offers_file=offers_file,
+        stocktaking=stocktaking,
+        guard=Guard(books.protection.isolation, books.grants, wall, live_limits),
+        suspension=suspension,
+        collector=collector,
+        link=KubeletLink(
+            settings.kubelet_dir,
+            lambda resource: Plugin(resource, settings.kubelet_dir, identity, metrics.observe),
+            on_change=wake.set,
+        ),
+    )
+
+
+def _stocktaking(sources: Sources, books: Books, others: OtherPlugins) -> Stocktaking:
+    settings = sources.settings
+    return Stocktaking(
+        StockParts(
+            node_name=settings.node_name,
+            vendor=sources.vendor,
+            known=sources.known,
+            node=sources.node,
+            pods=sources.pods,
+            slices=sources.slices,
+            grants=books.grants,
+            others=others,
+            start_checks=StartChecks(sources.hosts, sources.pod_events, settings.runtime_configs),
+            observation=sources.observation,
+        )
+    )
+
+
+def _second_wall(sources: Sources, books: Books, metrics: Metrics) -> SecondWall | None:
+    """It looks each time that processes were read, which is more often from then on."""
+    isolation, pods = books.protection.isolation, sources.pods
+    if isolation is None:
+        return None
+    wall = SecondWall(
+        grants=books.grants.all,
+        pods=lambda: pods.views() if pods.synced else None,
+        isolation=isolation,
+        hosts=sources.hosts,
+        observation=sources.observation,
+        policy=lambda: sources.policy().second_wall,
+        timings=lambda: timings_of(sources.policy()),
+        tell=sources.pod_events.warn,
+        count=metrics.offence,
+    )
+    sources.monitor.read_processes(LOOK_S, wall.poke)
+    return wall
+
+
+def _suspension(
+    sources: Sources, books: Books, wall: SecondWall | None, stocktaking: Stocktaking
+) -> Suspension | None:
+    """Where the settings say how pods are suspended; it needs the library."""
+    settings, isolation = sources.settings, books.protection.isolation
+    if not settings.checkpoint:
+        left = away(settings.state_dir)
+        if left:
+            log.error("suspended by an earlier agent, and nothing here resumes them: %s", ", ".join(left))
+        return None
+    if isolation is None or wall is None:
+        log.warning("--checkpoint has no effect: pods are suspended only where the isolation library is")
+        return None
+    return Suspension(
+        SuspensionParts(
+            settings=settings,
+            api=sources.api,
+            grants=books.grants,
+            pods=sources.pods,
+            node=sources.node,
+            isolation=isolation,
+            wall=wall,
+            hosts=sources.hosts,
+            events=sources.pod_events,
+            policy=sources.policy,
+            observation=sources.observation,
+            stock=lambda: stocktaking.stock,
+        )
+    )
+
+
+def _live_limits(sources: Sources, books: Books, identity: Identity, metrics: Metrics) -> LiveLimits | None:
+    isolation = books.protection.isolation
+    if isolation is None:
+        return None
+    return LiveLimits(
+        node=sources.settings.node_name,
+        grants=books.grants,
+        pods=sources.pods,
+        identity=identity,
+        isolation=isolation,
+        tell=sources.pod_events.warn,
+        count=metrics.limits_changed,
+    )

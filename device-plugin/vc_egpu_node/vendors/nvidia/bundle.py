@@ -1,0 +1,18 @@
+"""NVIDIA's bundle, put together from the agent's settings."""
+
+from vc_egpu_node.settings.config import Settings
+from vc_egpu_node.vendors.base import Vendor
+from vc_egpu_node.vendors.nvidia.preload import install
+from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
+from vc_egpu_node.vendors.nvidia.toolkit import Toolkit
+from vc_egpu_node.vendors.nvidia.words import FACTS
+
+
+def bundle(settings: Settings) -> Vendor:
+    """All that the agent needs for NVIDIA's cards."""
+    return Vendor(
+        facts=FACTS,
+        readings=NvidiaReadings(),
+        edits=Toolkit(settings.toolkit_specs, settings.toolkit, settings.driver_device),
+        isolation=install,
+    )

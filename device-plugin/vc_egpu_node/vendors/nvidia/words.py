@@ -1,0 +1,102 @@
+"""NVIDIA's facts and words: labels and variables, what a card's flags mean, what NVML's codes mean. Pure.
+
+Flags and codes are read after NVIDIA's guides.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from vc_egpu.volcano.words import names
+
+from vc_egpu_node.vendors.base import CardReading, NodeLabels, VendorFacts
+
+FACTS: Final = VendorFacts(
+    name="nvidia",
+    library="NVML",
+    partitioned="MIG mode is on",
+    open_command="nvidia-smi -i {uuid} -c DEFAULT",
+    labels=NodeLabels(
+        present=names.NVIDIA_PRESENT_LABEL,
+        count=names.NVIDIA_COUNT_LABEL,
+        product=names.NVIDIA_PRODUCT_LABEL,
+    ),
+    hide={"NVIDIA_VISIBLE_DEVICES": "void"},
+    runtime="nvidia",
+    all_cards="NVIDIA_VISIBLE_DEVICES=all",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaCard:
+    """What only NVIDIA's cards have."""
+
+    sm_count: int = 0
+    """Streaming multiprocessors."""
+    compute_capability: str = ""
+    minor: int = -1
+    """Number of the device node (``/dev/nvidia<minor>``), -1 where unknown."""
+
+    def device(self, index: int) -> str:
+        """See :meth:`vc_egpu_node.vendors.base.CardFacts.device`."""
+        return f"nvidia{self.minor if self.minor >= 0 else index}"
+
+
+def minor_of(card: CardReading) -> int:
+    """Number of the card's device node, -1 where unknown."""
+    return card.facts.minor if isinstance(card.facts, NvidiaCard) else -1
+
+
+APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+"""Errors of the program that ran, not of the card: illegal access, page fault, stopped processing,
+preemptive clean-up, video decoder exception, context switch time-out."""
+
+RESET_XIDS: Final = frozenset({62, 64, 95, 119, 120, 140})
+"""Errors after which NVIDIA wants the card to be reset, though it may still answer. They are a halted
+microcontroller, rows that cannot be remapped, uncontained and unrecovered memory errors, and firmware that
+does not answer."""
+
+SETS_PAGES_ASIDE: Final = frozenset({(8, 0), (9, 0), (10, 0), (10, 3)})
+"""Compute capabilities of chips such as GA100, GH100 and GB100. They contain a memory error in the programs
+that met it, and their driver takes the page out of use at once."""
+
+RECOVERY: Final = {
+    1: "for a reset of the card",
+    2: "for a reboot of the node",
+    3: "that programs which use it with other cards end",
+    4: "that its programs end and it is reset: it does less",
+    5: "that its IMEX domain is recovered",
+    6: "for a reset of its bus",
+    7: "for a reboot of the system",
+}
+"""By NVML's recovery action; 0: none."""
+
+_REACH: Final = "it needs RuntimeClass nvidia or components/driver-root"
+BEGINNINGS: Final = {
+    9: f"the node has no NVIDIA driver loaded, or the agent's container has none of its devices: {_REACH}",
+    12: f"libnvidia-ml.so.1 is not in the agent's container: {_REACH}",
+    18: "the driver's files were changed under it: reload its module, or reboot the node",
+}
+"""By NVML's code when it is initialised: driver not loaded, library not found, versions that do not match."""
+
+
+def no_beginning(code: int, text: str) -> str:
+    """Why NVML cannot be used, for people."""
+    return f"NVML: {text} ({BEGINNINGS[code]})" if code in BEGINNINGS else f"NVML: {text}"
+
+
+def rows_fault(*, pending: bool, failed: bool, capability: tuple[int, int] | None) -> str:
+    """What remapped rows say against the card; empty: nothing.
+
+    Where pages are set aside, rows that wait for the next reset are out of use until then. Work goes on, and
+    new work may begin. Elsewhere they are still given to programs.
+    """
+    if failed:
+        return "a memory row could not be remapped"
+    if pending and capability not in SETS_PAGES_ASIDE:
+        return "memory rows wait for a reset to be remapped"
+    return ""
+
+
+def recovery_fault(action: int | None) -> str:
+    """What the driver asks for, as a fault; empty: nothing, or it is one that does not say."""
+    return f"the driver asks {RECOVERY.get(action, f'for recovery action {action}')}" if action else ""

@@ -1,0 +1,1 @@
+"""From decisions to operations, and what comes of them. See README.md."""

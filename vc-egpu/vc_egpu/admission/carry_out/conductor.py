@@ -1,0 +1,216 @@
+"""The conductor: begins all that a decision asks for, and takes in what came of it."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from vc_egpu.admission.carry_out.members import Members
+from vc_egpu.admission.carry_out.plans import Plans
+from vc_egpu.admission.carry_out.victims import Victims
+from vc_egpu.admission.carry_out.work import Work
+from vc_egpu.admission.execution import steps
+from vc_egpu.admission.execution.outcomes import (
+    Done,
+    EvictionRun,
+    FenceWrite,
+    GateWrite,
+    GroupLookup,
+    GroupReport,
+    GroupWrite,
+    OrderWrite,
+    OrphanRemoval,
+    PodReport,
+    UnknownWrite,
+)
+from vc_egpu.admission.recovery.rollback import RollBack, Rolling
+from vc_egpu.admission.recovery.rolling import RollBacks
+from vc_egpu.admission.state.gangs import Group
+from vc_egpu.admission.suspension import stranded
+from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S, Suspending
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import Instant, PodUid
+from vc_egpu.core.model.plan import Plan, Withdrawal
+from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.room.causes import RULES
+from vc_egpu.kube.wire.errors import Stale
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Conductor:
+    """Owned by the loop's thread. One object for each noun; each calls only those that stand above it."""
+
+    work: Work
+    plans: Plans
+    members: Members
+    suspending: Suspending
+    rolling: RollBacks
+    victims: Victims
+
+    @classmethod
+    def on(
+        cls,
+        work: Work,
+        authority: steps.Authority,
+        *,
+        suspend_timeout_s: float = DEFAULT_TIMEOUT_S,
+        stranded_after_s: float = stranded.DEFAULT_AFTER_S,
+    ) -> "Conductor":
+        """A conductor for this work, with nothing under way."""
+        plans, members = Plans(work, authority), Members(work)
+        suspending = Suspending(
+            work.mirror, work.executor, work.reports, suspend_timeout_s, work.counters, stranded_after_s
+        )
+        rolling = RollBacks(work.mirror, work.reports)
+        return cls(work, plans, members, suspending, rolling, Victims(work, plans, members, suspending))
+
+    def take_over(self, authority: steps.Authority) -> None:
+        """Act by this authority. What an earlier leader sent for its plans may still be on its way."""
+        self.plans.authority = authority
+        self.members.take_over()
+        self.suspending.take_over(self.work.clock)
+
+    # --- what a decision says --------------------------------------------------------------------
+
+    def carry_out(self, plan: Plan, now: Instant) -> Mapping[str, Verdict]:
+        """Begin all that a decision asks for; returns why gangs cannot be admitted after all."""
+        verdicts, refused = dict(plan.verdicts), dict[str, Verdict]()
+        self.members.look_at_withheld()
+        for withdrawal in plan.withdrawals:
+            self._withdraw(withdrawal)
+        for readiness in plan.ready:
+            self.plans.turn_ready(readiness.gang, readiness.plan_id, now)
+        for admission in plan.admissions:
+            refusal = self.plans.admit(admission, verdicts[admission.gang], now)
+            if refusal is None:
+                del verdicts[admission.gang]  # something is under way for it
+                self.work.pass_over(admission.gang)
+            elif refusal:
+                verdicts[admission.gang] = refused[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
+        for resume in plan.resumes:
+            self.suspending.resume(resume)
+        for wish in plan.suspensions:
+            self.suspending.order(
+                wish.gang, wish.pods, self.plans.next_id(), RULES[wish.cause].said(), wish.cause
+            )
+        for eviction in plan.evictions:
+            self.victims.replace_broken(eviction)
+        decided = {w.gang for w in plan.withdrawals} | {r.gang for r in plan.ready}
+        for key in self.work.mirror.waiting - decided:
+            self.victims.make_room_for(key)
+        self.work.reports.note(verdicts, self.work.clock)
+        return refused
+
+    def _withdraw(self, withdrawal: Withdrawal) -> None:
+        group = self.work.mirror.groups.get(withdrawal.gang)
+        if group is None or group.plan is None or group.plan.plan_id != withdrawal.plan_id:
+            return
+        if not self.work.is_free(withdrawal.gang):
+            self.members.withhold(withdrawal.gang)
+            self.work.pass_over(withdrawal.gang)
+        elif self.members.is_settled(withdrawal.gang):
+            self.plans.strip(withdrawal.gang, group, withdrawal.why)
+
+    # --- what the objects ask for ----------------------------------------------------------------
+
+    def drive(self, key: str) -> None:
+        """Do the next step for a gang, if there is one and nothing is under way."""
+        group = self.work.mirror.groups.get(key)
+        if self.work.may_follow(key):
+            self.suspending.drive(key, self.work.clock)
+        if not self.work.is_free(key):
+            return
+        if group is None:
+            self.work.retries.succeeded(key)
+            self.work.reports.forget(key)
+            self.rolling.forget(key)
+            self.suspending.forget(key)
+            return
+        rolling = self.rolling.get(key)
+        if rolling is not None and self._roll_on(key, group, rolling):
+            return
+        members = self.work.mirror.members.get(key, {})
+        match steps.next_step(group, members, self.plans.authority):
+            case steps.Strip(why=why):
+                if self.members.is_settled(key):
+                    self.plans.strip(key, group, why)
+            case steps.Carry(members=outstanding) if group.plan is not None:
+                self.members.carry(key, group.plan.plan_id, outstanding)
+            case steps.BindToPods(uids=uids) if group.plan is not None:
+                self.plans.bind(key, group, group.plan, uids)
+            case steps.Enqueue():
+                self.plans.enqueue(key, group)
+            case _:
+                pass
+
+    def roll_back(self, key: str, group: Group, back: RollBack, now: Instant) -> None:
+        """Take a gang's plan away, remember the back-off, then have its pods made once more."""
+        if not self.work.is_busy(key):
+            self.work.count("rolled_back")
+            self.rolling.begin(key, group, back, now)
+
+    def _roll_on(self, key: str, group: Group, rolling: Rolling) -> bool:
+        """The next step of a roll-back, as often as it takes; whether its plan stands still."""
+        if group.decoded.rolled_back != rolling.record:
+            if self.members.is_settled(key):
+                self.plans.strip(key, group, rolling.why, rolling.record)
+            return True
+        if pods := self.rolling.left(key, self.work.evictions.begun):
+            self.victims.roll_back(key, pods)
+        return False
+
+    # --- what came of it -------------------------------------------------------------------------
+
+    def done(self, done: Done) -> None:
+        """Take in one outcome."""
+        match done:
+            case GroupWrite():
+                self.plans.done(done)
+            case UnknownWrite():
+                self.work.is_unknown(done)
+            case GateWrite() | FenceWrite():
+                self.members.done(done)
+            case EvictionRun():
+                self.victims.done(done)
+            case OrderWrite():
+                self._order_done(done)
+            case GroupReport() | PodReport():
+                self._report_done(done)
+            case OrphanRemoval():
+                self.work.count("orphans")
+                self.work.evictions.by_cause[Cause.BYPASS] += 1
+            case GroupLookup():
+                self._found(done)
+            case _:
+                assert_never(done)
+
+    def _found(self, done: GroupLookup) -> None:
+        if done.document is None or done.gang in self.work.mirror.groups:
+            return
+        logger.warning("gang %s: its PodGroup is there, and no watch has told of it", done.gang)
+        self.work.count("found_unwatched")
+        self.work.enter(done)
+
+    def _report_done(self, done: GroupReport | PodReport) -> None:
+        self.suspending.telling.told(done)
+        if done.document is not None:
+            self.work.enter(done)
+        elif not isinstance(done.error, Stale) or isinstance(done, GroupReport):
+            self.work.reports.look_again((done.gang,), self.work.clock)
+
+    def _order_done(self, done: OrderWrite) -> None:
+        if not done.gone:
+            self.work.enter(done)
+        if done.error is not None and not done.gone:
+            self.work.failed(done)
+        elif done.error is None:
+            self.work.retries.succeeded(done.gang)
+        self.suspending.done(done)
+
+    def pod_gone(self, uid: PodUid) -> None:
+        """A pod left the mirror."""
+        self.members.gone(uid)
+        self.work.evictions.gone(uid)
+        self.suspending.gone(uid)

@@ -1,0 +1,102 @@
+"""Plans on PodGroups: written, turned ready, given the pods that they are for, and taken away."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from vc_egpu.admission.carry_out.work import Work
+from vc_egpu.admission.execution import steps, writes
+from vc_egpu.admission.execution.outcomes import GroupWrite
+from vc_egpu.admission.state.gangs import Group, plan_for
+from vc_egpu.core.model.cluster import Instant, PodUid
+from vc_egpu.core.model.plan import Admission
+from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.kube.wire.errors import Refused, Stale, TooManyRequests
+from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec.plans import PlanRecord, PlanTooLargeError
+from vc_egpu.volcano.words import names
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Plans:
+    """One write for a gang at a time: see :meth:`.work.Work.is_free`."""
+
+    work: Work
+    authority: steps.Authority
+    dropped: set[str] = field(default_factory=set)
+    """Ids of own plans whose write failed and may still happen."""
+    _made: int = 0
+
+    def next_id(self) -> str:
+        """An id for a plan or an order, never given before."""
+        self._made += 1
+        return plans.plan_id(self.authority.epoch, self._made)
+
+    def admit(self, admission: Admission, verdict: Verdict, now: Instant) -> str | None:
+        """Write a gang's plan; returns why that cannot be done, None where it cannot be done now."""
+        key, mirror = admission.gang, self.work.mirror
+        group = mirror.groups.get(key)
+        if group is None or group.outstanding or not self.work.is_free(key):
+            return None
+        record = plan_for(admission, group, mirror.members.get(key, {}), self.next_id(), now)
+        return self._write(key, group, record, verdict, now)
+
+    def turn_ready(self, key: str, plan_id: str, now: Instant) -> None:
+        """The victims of a plan are gone: its gates may fall."""
+        group = self.work.mirror.groups.get(key)
+        if group is None or group.plan is None or group.plan.plan_id != plan_id:
+            return
+        if self.work.is_free(key):
+            verdict = Verdict(Reason.ADMITTED, f"{len(group.plan.members)} members have their cards")
+            self._write(key, group, group.plan.ready(), verdict, now)
+
+    def _write(self, key: str, group: Group, record: PlanRecord, verdict: Verdict, now: Instant) -> str:
+        try:
+            body = writes.plan_patch(group.decoded, record, verdict, self.work.mirror.nodes, now)
+        except PlanTooLargeError as error:
+            return str(error)
+        self.work.mirror.book(key, record)
+        self.work.write("plan", key, group, body, record.plan_id)
+        return ""
+
+    def bind(self, key: str, group: Group, plan: PlanRecord, uids: Mapping[str, PodUid]) -> None:
+        """Name the pods in a plan that was made from a template."""
+        members = {
+            k: replace(member, uid=uids[k]) if k in uids else member for k, member in plan.members.items()
+        }
+        record = replace(plan, members=members)
+        body = writes.group_patch(
+            group.decoded, annotations={names.PLAN: plans.encode(record, self.work.mirror.nodes)}
+        )
+        self.work.mirror.book(key, record)
+        self.work.write("plan", key, group, body, record.plan_id)
+
+    def strip(self, key: str, group: Group, why: str, rolled_back: str | None = None) -> None:
+        """Take the plan off a PodGroup."""
+        logger.info("gang %s: plan removed: %s", key, why)
+        self.work.write("strip", key, group, writes.strip_patch(group.decoded, rolled_back))
+
+    def enqueue(self, key: str, group: Group) -> None:
+        """Let the Job's controller make the pods. One that did not notice is told once more."""
+        if self.work.is_free(key):
+            unheard = group.decoded.phase == steps.ENQUEUED
+            self.work.count("enqueued_again" if unheard else "enqueued")
+            phase = steps.PENDING if unheard else steps.ENQUEUED
+            self.work.write("enqueue", key, group, writes.group_patch(group.decoded, phase=phase))
+
+    def done(self, done: GroupWrite) -> None:
+        """A write to a PodGroup ended."""
+        self.work.ended(done)
+        if done.purpose == "plan":
+            self._note_drop(done)
+            self.work.mirror.unbook(done.gang)
+        self.work.go_on(done)
+
+    def _note_drop(self, done: GroupWrite) -> None:
+        """A plan whose write failed may turn up all the same: it is void then."""
+        group = self.work.mirror.groups.get(done.gang)
+        written = group is not None and group.plan is not None and group.plan.plan_id == done.plan_id
+        if not written and not isinstance(done.error, (Stale, Refused, TooManyRequests)):
+            self.dropped.add(done.plan_id)

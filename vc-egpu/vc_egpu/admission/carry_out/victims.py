@@ -1,0 +1,122 @@
+"""Victims of a gang whose plan waits: those that can be suspended are, then the others are evicted.
+
+Suspending comes first, since it can be taken back. No pod is evicted until all that were to leave for a while
+have left. An agent that does not answer therefore costs no pod its work.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from vc_egpu.admission.carry_out.members import Members
+from vc_egpu.admission.carry_out.plans import Plans
+from vc_egpu.admission.carry_out.work import Work
+from vc_egpu.admission.execution.evictions import EvictionOrder, plainly, whole_gangs
+from vc_egpu.admission.execution.outcomes import EvictionRun
+from vc_egpu.admission.state.agenda import Why
+from vc_egpu.admission.state.gangs import Group, called
+from vc_egpu.admission.suspension.suspending import Suspending
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import PodPhase, PodUid
+from vc_egpu.core.model.plan import Eviction
+from vc_egpu.core.room.causes import RULES
+from vc_egpu.kube.wire.errors import BudgetExhausted, Stale, Temporary
+from vc_egpu.volcano.codec.plans import PlanRecord
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
+
+SHIELD_S: Final = 60.0
+"""A pod whose eviction was refused is no victim for this long."""
+
+
+@dataclass(slots=True)
+class Victims:
+    """Begins orders and evictions, each once."""
+
+    work: Work
+    plans: Plans
+    members: Members
+    suspending: Suspending
+
+    def make_room_for(self, key: str) -> None:
+        """The next step for a gang whose plan waits for victims."""
+        group = self.work.mirror.groups[key]
+        if group.plan is None or not self.work.is_free(key):
+            return
+        if self._suspend_for(key, group, group.plan):
+            return
+        pods = self.work.evictions.left(self.work.mirror, group.plan.victims - group.plan.suspends)
+        if not pods:
+            return
+        if self.work.mirror.around.overdrawn((pod.pod.namespace, pod.labels) for pod in pods):
+            self.work.mirror.shield(group.plan.victims, self.work.clock + SHIELD_S)
+            self.plans.strip(key, group, "a PodDisruptionBudget does not let all its victims go together")
+            return
+        whole = whole_gangs(self.work.mirror, pods, group.plan.victims)
+        if [victim for victim in whole if not self.members.is_settled(victim.gang.key)]:
+            return  # all of them are asked about at once, and this comes again when they are
+        rule = RULES[group.plan.cause]
+        for pod in pods:
+            self.work.event(pod, rule.event, rule.said(self._called(key, group)))
+        self.work.count("evicted", len(pods))
+        self._start(EvictionOrder(key, group.plan.plan_id, pods, group.plan.cause, whole))
+
+    def _suspend_for(self, key: str, group: Group, plan: PlanRecord) -> bool:
+        """Have those leave their cards that can; whether they are to be waited for first."""
+        left = self.suspending.left(plan.suspends)
+        why_order = RULES[plan.cause].said(self._called(key, group))
+        for gang in sorted({str(pod.pod.gang) for pod in left}):
+            pods = [pod.pod.uid for pod in left if pod.pod.gang == gang]
+            why = self.suspending.order(gang, pods, self.plans.next_id(), why_order, plan.cause)
+            if why:
+                self.plans.strip(key, group, f"gang {gang} stays on its cards: {why}")
+                break
+        return bool(left)
+
+    def _called(self, key: str, group: Group) -> str:
+        return called(group, self.work.mirror.members.get(key, {}).values())
+
+    def replace_broken(self, eviction: Eviction) -> None:
+        """Replace pods that could not be brought back from a suspension; no gang waits for their cards."""
+        pods = self.work.evictions.left(self.work.mirror, eviction.pods)
+        if not pods or not self.work.is_free(eviction.gang) or not self.members.is_settled(eviction.gang):
+            return
+        rule = RULES[eviction.cause]
+        for pod in pods:
+            self.work.event(pod, rule.event, rule.said())
+        self.work.count("evicted_broken", len(pods))
+        whole = whole_gangs(self.work.mirror, pods, eviction.pods)
+        self._start(EvictionOrder(eviction.gang, "", pods, eviction.cause, whole))
+
+    def roll_back(self, key: str, pods: tuple[DecodedPod, ...]) -> None:
+        """Pods of a gang that was let go and does not arrive: their controller replaces them."""
+        self._start(EvictionOrder(key, "", pods, Cause.ROLLBACK))
+
+    def press(self, uid: PodUid) -> None:
+        """Volcano's lever had no effect: evict plainly, and say so."""
+        pod = self.work.mirror.pods.get(uid)
+        if pod is None or pod.pod.phase is PodPhase.TERMINATING:
+            self.work.evictions.gone(uid)
+            return
+        self.work.count("lever_failed")
+        self.work.event(pod, "EvictedPlainly", "its controller did not replace it within 10 s of being asked")
+        self._start(plainly(pod))
+
+    def _start(self, order: EvictionOrder) -> None:
+        self.work.evictions.start(self.work.executor, self.work.api, order, self.work.clock)
+
+    def done(self, done: EvictionRun) -> None:
+        """An order to evict ended."""
+        gangs = self.work.evictions.finished(done, self.work.clock)
+        self.work.agenda.look_at(*gangs)
+        if done.error is None:
+            return
+        done = replace(done, gang=done.gang.partition("#")[0])
+        self.work.failed(done)
+        again = isinstance(done.error, (Stale, Temporary)) and not isinstance(done.error, BudgetExhausted)
+        group = self.work.mirror.groups.get(done.gang)
+        plan = group.plan if group is not None else None
+        if group and plan and plan.plan_id == done.plan_id and plan.state == "waiting" and not again:
+            self.work.mirror.shield(plan.victims, self.work.clock + SHIELD_S)
+            self.plans.strip(done.gang, group, f"its victims cannot be evicted: {done.error}")
+        else:
+            for gang in gangs:
+                self.work.agenda.try_again(gang, Why.VICTIMS_STAY)

@@ -1,0 +1,109 @@
+"""What each command of ``kubectl egpu`` does: it reads, makes a report of it, and says how to show that."""
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+from rich.console import Group, RenderableType
+
+from vc_egpu.cli import pause, stop, world
+from vc_egpu.cli.doctor import checkup, facts
+from vc_egpu.cli.doctor.stack import removal_findings
+from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
+from vc_egpu.cli.views import cards, queues, render, waiting, why
+from vc_egpu.kube import ApiConnection
+from vc_egpu.kube.resources import PODS, QUEUES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command has to say."""
+
+    document: Any
+    """For ``-o json``."""
+    shown: RenderableType
+    status: int = EXIT_OK
+
+
+Command = Callable[[ApiConnection, str, argparse.Namespace], Answer]
+"""Takes the cluster, the user's namespace and the flags."""
+
+
+def _cards(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    report = cards.read(api, namespace)
+    if options.node:
+        report = cards.of_node(report, options.node)
+    return Answer(report, render.cards(report, uuids=bool(options.node)))
+
+
+def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    if options.job is None or options.everywhere:
+        listed = waiting.read(api, None if options.everywhere else namespace)
+        return Answer(listed, render.waiting(listed))
+    told = why.read(api, namespace, str(options.job))
+    return Answer(told, Group(*(render.why(story) for story in told)))
+
+
+def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    report = queues.read(api, namespace)
+    if options.queue:
+        known = [row.name for row in report.queues]
+        stop.choose([{"metadata": {"name": name}} for name in known], options.queue)
+        chosen = tuple(row for row in report.queues if row.name in options.queue)
+        report = dataclasses.replace(report, queues=chosen)
+    return Answer(report, render.queues(report))
+
+
+def _doctor(api: ApiConnection, _namespace: str, options: argparse.Namespace) -> Answer:
+    if options.removal:
+        found = tuple(removal_findings(api.list(PODS, transform=world.light_pod).items))
+    else:
+        found = checkup.examine(facts.read(api))
+    worst = checkup.verdict(found)
+    document = {"verdict": worst, "findings": found}
+    return Answer(document, render.findings(found), EXIT_FOUND if worst == "fail" else EXIT_OK)
+
+
+def _stop_admitting(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    if options.queue:
+        action: Literal["close", "open"] = "open" if options.undo else "close"
+        chosen = stop.choose(api.list(QUEUES).items, options.queue)
+        done = stop.run(api, chosen, action, namespace, timeout_s=options.wait_s)
+    else:
+        done = [stop.set_switch(api, stopped=not options.undo)]
+    status = EXIT_OK if all(outcome.done for outcome in done) else EXIT_FOUND
+    return Answer(done, render.outcomes(done), status)
+
+
+def _suspend(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    try:
+        return _paused(pause.suspend, api, namespace, options)
+    except KeyboardInterrupt:
+        render.tell(pause.STANDS)
+        raise
+
+
+def _resume(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    return _paused(pause.resume, api, namespace, options)
+
+
+def _paused(
+    action: Callable[..., pause.PauseOutcome], api: ApiConnection, namespace: str, options: argparse.Namespace
+) -> Answer:
+    place, _, name = re.sub("^(pod|pods|po)/", "", str(options.pod)).rpartition("/")
+    outcome = action(api, place or namespace, name, timeout_s=options.wait_s, progress=render.tell)
+    return Answer(outcome, render.paused(outcome), EXIT_OK if outcome.reached else EXIT_FOUND)
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "cards": _cards,
+    "why": _why,
+    "queues": _queues,
+    "suspend": _suspend,
+    "resume": _resume,
+    "doctor": _doctor,
+    "stop-admitting": _stop_admitting,
+}
+"""By the name that users type; the flags of each are in :mod:`.parser`."""

@@ -1,0 +1,136 @@
+"""The flags of ``kubectl egpu``. Which function a command runs stands in :mod:`.commands`."""
+
+import argparse
+import difflib
+import re
+from typing import Final, NoReturn
+
+from vc_egpu import __version__
+from vc_egpu.cli.exit_status import MEANINGS
+
+TIMEOUT_S: Final = 15.0
+"""How long one request to the API server may take."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line; ``options.command`` is the name of the command."""
+    whole, _ = _build()
+    return whole
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    """The flags of each command by its name."""
+    _, each = _build()
+    return each
+
+
+def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    whole = _Suggesting(
+        prog="kubectl egpu",
+        description="GPU sharing: cards, queues, reasons.",
+        epilog=MEANINGS,
+        parents=[_common(defaults=True)],
+    )
+    whole.add_argument("--version", action="version", version=f"kubectl-egpu {__version__}")
+    places = whole.add_subparsers(
+        required=True, metavar="COMMAND", dest="command", parser_class=argparse.ArgumentParser
+    )
+    common = _common(defaults=False)
+    each = {}
+    for name, about, add_flags in (
+        ("cards", "every card and who shares it", _cards),
+        ("why", "why a Job waits, or what it got", _why),
+        ("queues", "caps, use, who waits by reason", _queues),
+        ("suspend", "have a pod's gang leave its cards for a while; its memory goes to the host", _pause),
+        ("resume", "have a suspended gang come back to its cards", _pause),
+        ("doctor", "is the cluster ready, is the stack well", _doctor),
+        ("stop-admitting", "what runs goes on, nothing new starts", _stop_admitting),
+    ):
+        each[name] = places.add_parser(name, parents=[common], help=about)
+        add_flags(each[name])
+    return whole, each
+
+
+def _common(*, defaults: bool) -> argparse.ArgumentParser:
+    """Flags of every command, before it or behind it; those behind it have no defaults, which would win."""
+    common = argparse.ArgumentParser(add_help=False, argument_default=None if defaults else argparse.SUPPRESS)
+    common.add_argument("-n", "--namespace", help="default: the context's, or the pod's own")
+    common.add_argument("--kubeconfig", help="default: $KUBECONFIG, the pod's account, ~/.kube/config")
+    common.add_argument("--context", help="context of the kubeconfig")
+    common.add_argument("-o", "--output", choices=("table", "json"), help="default: table")
+    common.add_argument("--timeout-s", type=float, help=argparse.SUPPRESS)
+    if defaults:
+        common.set_defaults(output="table", timeout_s=TIMEOUT_S)
+    return common
+
+
+def _cards(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("--node", help="this node only, with the UUIDs of its cards")
+
+
+def _why(flags: argparse.ArgumentParser) -> None:
+    which = flags.add_mutually_exclusive_group()
+    text = "a Job, Deployment, CronJob or pod ...; default: all that wait"
+    which.add_argument("job", nargs="?", type=_name, metavar="JOB", help=text)
+    which.add_argument(
+        "-A", "--all-namespaces", dest="everywhere", action="store_true", help="all that wait, anywhere"
+    )
+
+
+def _queues(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("queue", nargs="*", metavar="QUEUE", help="these only; default: all")
+
+
+def _pause(flags: argparse.ArgumentParser) -> None:
+    whole = "any pod of the gang; the gang goes as a whole"
+    flags.add_argument("pod", type=_name, metavar="POD", help=whole)
+    flags.add_argument(
+        "--timeout",
+        dest="wait_s",
+        type=_seconds,
+        default=120.0,
+        metavar="S",
+        help="how long to wait for it, as 90, 90s or 2m; default: 120",
+    )
+
+
+def _doctor(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("--removal", action="store_true", help="what stands in the way of removing the stack")
+
+
+def _stop_admitting(flags: argparse.ArgumentParser) -> None:
+    # A shell variable that is not set leaves no queue: that must not stop everything.
+    what = flags.add_mutually_exclusive_group(required=True)
+    what.add_argument("queue", nargs="*", default=(), metavar="QUEUE", help="close these")
+    what.add_argument("--all", dest="everything", action="store_true", help="admit nothing at all, anywhere")
+    flags.add_argument("--undo", action="store_true", help="open them again")
+    flags.add_argument(
+        "--wait-s",
+        type=_seconds,
+        default=30.0,
+        metavar="S",
+        help="how long to wait for the queue controller; default: 30",
+    )
+
+
+class _Suggesting(argparse.ArgumentParser):
+    """Says which command a misspelt one is near to."""
+
+    def error(self, message: str) -> NoReturn:
+        found = re.match(r"argument COMMAND: invalid choice: '(.*)' \(choose from (.*)\)$", message)
+        near = difflib.get_close_matches(found[1], re.findall(r"[a-z-]+", found[2]), 1) if found else []
+        super().error(f"{message}; did you mean {near[0]}?" if near else message)
+
+
+def _name(text: str) -> str:
+    if not text or text.endswith("/"):  # a shell's variable that is not set
+        raise argparse.ArgumentTypeError("the name is empty")
+    return text
+
+
+def _seconds(text: str) -> float:
+    """``90``, ``90s`` or ``2m``, as kubectl takes it."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: 90, 90s and 2m are")
+    return float(found[1]) * {"m": 60, "h": 3600}.get(found[2], 1)

@@ -1,0 +1,98 @@
+"""Which container holds how much of which card: one row for each share."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from vc_egpu.core.check.recount import HOLDING
+from vc_egpu.core.model.cluster import (
+    CardId,
+    NodeName,
+    Pod,
+    PodPhase,
+    PodUid,
+    QueueName,
+    Share,
+    ShareClass,
+    Snapshot,
+    SuspensionState,
+    class_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    """One container's share of one card, from its placement until its pod is over."""
+
+    namespace: str
+    pod: str
+    pod_uid: PodUid
+    container: str
+    node: NodeName | None
+    uuid: CardId
+    model: str
+    """The card's; empty where no node reports that card now."""
+    queue: QueueName | None
+    """Where it counts."""
+    gang: str | None
+    share_class: ShareClass | None
+    """None where the pod does not say it and its gang is not known."""
+    memory_mib: int
+    on_card_mib: int
+    """What lies on the card while the pod is there; the rest of its memory is spilled to the host."""
+    cores_percent: int
+    phase: PodPhase
+    suspension: SuspensionState
+    asleep: bool
+    """The pod was told to leave the card and has left it."""
+    booked_on_host: bool
+    """Its memory counts on the host for its suspension: from the order until the pod runs again."""
+    could_be_suspended: bool
+    """The node's agent says so, and no order stands yet."""
+
+    @property
+    def occupies_mib(self) -> int:
+        """What it takes of the card's memory now."""
+        return 0 if self.asleep else self.on_card_mib
+
+
+def shares(snapshot: Snapshot) -> tuple[ShareRow, ...]:
+    """All shares of pods that hold cards now or come back to them."""
+    models = {card.uuid: card.model for node in snapshot.nodes.values() for card in node.cards}
+    return tuple(
+        _row(snapshot, pod, container, share, models.get(share.card, ""))
+        for pod in snapshot.pods.values()
+        if pod.shares and pod.phase in HOLDING
+        for container, share in pod.shares
+    )
+
+
+def by_card(rows: Iterable[ShareRow]) -> Mapping[CardId, list[ShareRow]]:
+    """The same rows by their card."""
+    found: dict[CardId, list[ShareRow]] = {}
+    for row in rows:
+        found.setdefault(row.uuid, []).append(row)
+    return found
+
+
+def _row(snapshot: Snapshot, pod: Pod, container: str, share: Share, model: str) -> ShareRow:
+    gang = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
+    return ShareRow(
+        namespace=pod.namespace,
+        pod=pod.name,
+        pod_uid=pod.uid,
+        container=container,
+        node=pod.node,
+        uuid=share.card,
+        model=model,
+        queue=gang.queue if gang is not None else pod.queue,
+        gang=pod.gang,
+        share_class=class_of(pod, gang, None),
+        memory_mib=share.memory_mib,
+        on_card_mib=share.on_card_mib,
+        cores_percent=share.cores_percent,
+        phase=pod.phase,
+        suspension=pod.suspension,
+        asleep=pod.asleep,
+        booked_on_host=pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING,
+        could_be_suspended=pod.suspendable and not pod.suspend_ordered,
+    )
