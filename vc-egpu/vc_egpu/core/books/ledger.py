@@ -360,8 +360,7 @@ class Ledger:
         self._touched, self._last_copy = set[int](), object()
         other.__dict__.update(self.__dict__)
         other._touched = set[int]()
-        for name in _BOOKED:
-            array = getattr(self, name)
+        for name, array in self.booked().items():
             room = getattr(spare, name, None)
             if room is not None and room.shape == array.shape:
                 room[rows] = array[rows]
@@ -372,6 +371,10 @@ class Ledger:
         other.slot_used = {name: column.copy() for name, column in self.slot_used.items()}
         other.ports, other.unoffered = dict(self.ports), _Unoffered()
         return other
+
+    def booked(self) -> dict[str, Ints]:
+        """The arrays that bookings change, by name. Each copy has its own."""
+        return {name: getattr(self, name) for name in _BOOKED}
 
     def _grow_rows(self) -> None:
         before = len(self.names)
