@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import base64
 import datetime
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from vc_egpu.webhook.serving.authority import CLIENT, SERVER, issue, make_authority
+from vc_egpu.webhook.serving.authority import KeyPair as CertifiedKey
 
 _LIFETIME = datetime.timedelta(days=365)
-_BACKDATE = datetime.timedelta(minutes=5)  # clocks that are set back a little
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,50 +40,28 @@ class Authority:
         """Make a new authority; the folder becomes readable for its owner only."""
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "vc-egpu local cluster")])
-        usage = x509.KeyUsage(
-            digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
-            key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
-            decipher_only=False,
-        )  # fmt: skip
-        certificate = (
-            _builder(name, name, key.public_key())
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(usage, critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .sign(key, hashes.SHA256())
-        )
         authority = cls(folder)
-        _write(authority.pair, certificate, key)
+        now = datetime.datetime.now(datetime.UTC)
+        _write(authority.pair, make_authority("vc-egpu local cluster", now, now + _LIFETIME))
         return authority
 
     def issue(
         self, file_name: str, common_name: str, groups: tuple[str, ...] = (), hosts: tuple[str, ...] = ()
     ) -> KeyPair:
         """Sign a certificate for both sides of TLS; ``hosts`` are names and addresses."""
-        ca_key = serialization.load_pem_private_key(self.pair.key.read_bytes(), None)
-        assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
-        ca = x509.load_pem_x509_certificate(self.pair.certificate.read_bytes())
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name(
-            [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
-            + [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+        ca = CertifiedKey.from_pem(self.pair.certificate.read_bytes(), self.pair.key.read_bytes())
+        now = datetime.datetime.now(datetime.UTC)
+        made = issue(
+            ca,
+            common_name,
+            now,
+            now + _LIFETIME,
+            organizations=groups,
+            hosts=hosts,
+            purposes=(CLIENT, SERVER),
         )
-        both = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-        builder = (
-            _builder(subject, ca.subject, key.public_key())
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(both), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
-            )
-        )
-        if hosts:
-            names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-            builder = builder.add_extension(names, critical=False)
         pair = KeyPair(self.folder / f"{file_name}.crt", self.folder / f"{file_name}.key")
-        _write(pair, builder.sign(ca_key, hashes.SHA256()), key)
+        _write(pair, made)
         return pair
 
 
@@ -97,7 +73,10 @@ def write_service_account_keys(folder: Path) -> KeyPair:
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     pair.certificate.write_bytes(public)
-    _write_key(pair.key, key)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    _write_key(pair.key, private)
     return pair
 
 
@@ -132,40 +111,14 @@ def write_kubeconfig(path: Path, server: str, authority: Authority, user: KeyPai
     path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATE)
-        .not_valid_after(now + _LIFETIME)
-    )
+def _write(pair: KeyPair, made: CertifiedKey) -> None:
+    pair.certificate.write_bytes(made.certificate_pem)
+    _write_key(pair.key, made.key_pem)
 
 
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _write(pair: KeyPair, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
-    pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    _write_key(pair.key, key)
-
-
-def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+def _write_key(path: Path, key_pem: bytes) -> None:
     path.touch(mode=0o600)
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
+    path.write_bytes(key_pem)
 
 
 def _base64(path: Path) -> str:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from unit.webhook.world import TABLE, Json, context, create, job, patched, pod, task, update
 from vc_egpu.volcano.codec.request import AskError, read_pod
 from vc_egpu.volcano.words.annotations import Request
-from vc_egpu.webhook.reviews.jobs import review_job
+from vc_egpu.webhook.reviews.jobs.review import review_job
 from vc_egpu.webhook.reviews.pods import review_pod
 
 NAMES = [

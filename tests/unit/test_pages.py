@@ -45,3 +45,19 @@ def test_every_page_is_found_from_the_readme() -> None:
         reached = {target / "README.md" if target.is_dir() else target for target, _ in links(page)}
         ahead |= {target for target in reached if target.suffix == ".md" and target.exists()} - seen
     assert [page for page in PAGES if page not in seen] == []
+
+
+def test_the_table_of_changes_leads_to_files() -> None:
+    """Package, room, module: three steps, and each of them exists, with a page on the way."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page.partition("## Find the file for your change")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]+ \| `([^`|]+)` \| `([^`|]+)` \| ([^|]+) \|$", table, re.MULTILINE)
+    assert len(rows) >= 6
+    homes = (ROOT / "vc-egpu", ROOT / "device-plugin")
+    for package, room, modules in rows:
+        folders = [home / package / room for home in homes if (home / package / room).is_dir()]
+        assert len(folders) == 1, f"{package}/{room}"
+        pages = [folder / "README.md" for folder in (folders[0], *folders[0].parents[:2])]
+        assert any(page.is_file() for page in pages), f"{package}/{room} has no page"
+        for module in re.findall(r"`([^`]+)`", modules):
+            assert (folders[0] / module).is_file(), f"{package}/{room}/{module}"

@@ -11,7 +11,7 @@ CORE = CONTROL_PLANE / "vc_egpu" / "core"
 
 PURE = {
     "collections", "contextlib", "dataclasses", "enum", "functools", "heapq", "itertools", "math", "numpy",
-    "typing", "zlib",
+    "types", "typing", "zlib",
 }  # fmt: skip
 """All that the core may import besides itself: no clock, no I/O, no randomness, no logging, no Kubernetes."""
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__"}

@@ -9,6 +9,6 @@ from unit.jobs.cluster import Cluster, cluster_in
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A controller beside its API server, in which there is a queue ``mine``."""
+    """A controller next to its API server, which holds a queue ``mine``."""
     with cluster_in(tmp_path) as made:
         yield made

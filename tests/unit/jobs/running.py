@@ -1,4 +1,4 @@
-"""A Job controller beside a tiny API server, ended at the end."""
+"""A Job controller next to a tiny API server; the test's end stops both."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,23 +10,40 @@ from vc_egpu.jobs.controller import Controller, Settings
 from vc_egpu.kube import ApiConnection, EventRecorder
 
 C = TypeVar("C", bound=Controller)
+NO_WORKERS = Settings(job_workers=0, group_workers=0, queue_workers=0)
+"""For a controller whose looks the test takes itself."""
+
+
+class Clock:
+    """Stands still until the test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @contextmanager
-def running_beside(kind: type[C], folder: Path) -> Iterator[tuple[C, TinyApi]]:
-    """One of this class, which watches nothing yet, and its API server; ``folder`` is for its kubeconfig."""
+def running_beside(
+    kind: type[C], folder: Path, settings: Settings | None = None, **clocks: Clock
+) -> Iterator[tuple[C, TinyApi, EventRecorder]]:
+    """A controller of this class that watches nothing yet, its API server, and what it says its events to.
+
+    ``folder`` is for its kubeconfig.
+    """
     with tiny_api() as server:
         api = ApiConnection.connect(server.kubeconfig(folder), pool_size=12, timeout_s=30)
         recorder = EventRecorder(api, "jobs", "me")
-        controller = kind(api, api, recorder, Settings())
-        yield controller, server
+        controller = kind(api, api, recorder, settings or Settings(), **clocks)
+        yield controller, server, recorder
         controller.stop()
         recorder.stop()
         api.close()
 
 
 @contextmanager
-def running(kind: type[C], folder: Path) -> Iterator[C]:
-    """The same, where nobody asks what the API server holds."""
-    with running_beside(kind, folder) as (controller, _):
+def running(kind: type[C], folder: Path, settings: Settings | None = None, **clocks: Clock) -> Iterator[C]:
+    """The controller alone, for tests that do not ask what the API server holds."""
+    with running_beside(kind, folder, settings, **clocks) as (controller, _, _):
         yield controller

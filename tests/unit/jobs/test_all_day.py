@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.jobs.running import running
+from unit.jobs.running import NO_WORKERS, Clock, running
 from unit.jobs.worlds import task
 from unit.kept import sizes
 from vc_egpu.jobs.controller import Controller
+from vc_egpu.jobs.work import Look
 from vc_egpu.kube import Change, ChangeKind
+from vc_egpu.kube.resources import PODS, VOLCANO_JOBS
 from vc_egpu.volcano.words import names
 
 Json = dict[str, Any]
@@ -21,8 +23,8 @@ REMEMBERED = ("._gone", "._later", "._due")
 class Day:
     """A controller that is told of Jobs as by its watches."""
 
-    def __init__(self, controller: Controller) -> None:
-        self.controller = controller
+    def __init__(self, controller: Controller, clock: Clock) -> None:
+        self.controller, self.clock = controller, clock
         self._versions = itertools.count(10_000)
         self._number = 0
 
@@ -32,13 +34,13 @@ class Day:
             self._number += 1
             job = self._job(f"day-{self._number}")
             pods = [self._pod(job, index) for index in range(2)]
-            self.controller._job_changed(Change(ChangeKind.ADDED, job))
+            self.controller.hear(VOLCANO_JOBS, Change(ChangeKind.ADDED, job))
             for pod in pods:
-                self.controller._pod_changed(Change(ChangeKind.ADDED, pod))
-            ends = [(self.controller._pod_changed, pod) for pod in pods]
-            ends.insert(0 if job_first else len(ends), (self.controller._job_changed, job))
-            for tell, document in ends:
-                tell(Change(ChangeKind.DELETED, self._later(document), document))
+                self.controller.hear(PODS, Change(ChangeKind.ADDED, pod))
+            ends = [(PODS, pod) for pod in pods]
+            ends.insert(0 if job_first else len(ends), (VOLCANO_JOBS, job))
+            for resource, document in ends:
+                self.controller.hear(resource, Change(ChangeKind.DELETED, self._later(document), document))
 
     def _job(self, name: str) -> Json:
         return {
@@ -69,19 +71,21 @@ class Day:
 
 @pytest.fixture
 def day(tmp_path: Path) -> Iterator[Day]:
-    with running(Controller, tmp_path) as controller:
-        yield Day(controller)
+    clock = Clock()
+    with running(Controller, tmp_path, NO_WORKERS, monotonic=clock) as controller:
+        yield Day(controller, clock)
 
 
 @pytest.mark.parametrize("job_first", [True, False])
 @pytest.mark.parametrize("leads", [True, False])
 def test_jobs_that_come_and_go_leave_nothing_behind(day: Day, leads: bool, job_first: bool) -> None:
     if leads:
-        day.controller._leading.set()  # without workers: what is asked of them is no part of this
+        day.controller.lead()  # without workers: what is asked of them is no part of this
     day.pass_by(4, job_first=job_first)
-    first = sizes(day.controller._job_worker, *REMEMBERED)
+    first = sizes(day.controller, *REMEMBERED)
     day.pass_by(12, job_first=job_first)
-    after = sizes(day.controller._job_worker, *REMEMBERED)
+    after = sizes(day.controller, *REMEMBERED)
     assert {way: count for way, count in after.items() if count > first[way]} == {}
-    asked = [day.controller._job_queue, day.controller._group_queue, day.controller._adopt_queue]
-    assert leads or not any(vars(queue)[name] for queue in asked for name in ("_ready", "_dirty", "_later"))
+    queues = [day.controller.work.queue(look) for look in Look]
+    day.clock.now += 60.0
+    assert leads or [queue.get(timeout_s=0.0) for queue in queues] == [None] * len(queues)

@@ -20,8 +20,8 @@ def status_of(decision: Decision) -> dict[str, Any]:
 
 
 def test_dying_after_the_status_the_next_one_restarts_the_task_of_an_evicted_pod() -> None:
-    """Who is gone shows nothing, and that it was evicted only the one before knew. So it is too where a pod
-    could not be deleted at the first try."""
+    """A deleted pod shows nothing, and only the earlier controller knew of its eviction. The same holds if a
+    pod could not be deleted at the first try."""
     tasks = [task("a", 2, policies=[{"event": "PodEvicted", "action": "RestartTask"}]), task("b", 1)]
     first = decide(
         world(job(*tasks, status=in_phase(P.RUNNING)), pod("a-1"), pod("b-0"), evictions=(evicted("a-0"),))

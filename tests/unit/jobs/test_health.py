@@ -1,4 +1,4 @@
-"""A leader that gets nowhere says so at ``/healthz``, and is started anew: meanwhile another one leads."""
+"""A leader that makes no progress says so at ``/healthz`` and is restarted: meanwhile another one leads."""
 
 import signal
 import threading
@@ -10,21 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.jobs.running import running_beside
-from unit.kube.tiny_api import TinyApi, tiny_api
-from vc_egpu.jobs import liveness, main
-from vc_egpu.jobs.controller import Controller
-from vc_egpu.jobs.liveness import STUCK_S, Pulse
-from vc_egpu.kube import LeaderLease
+from unit.jobs.running import Clock, running
+from unit.kube.tiny_api import tiny_api
+from vc_egpu.jobs import main
+from vc_egpu.jobs.controller import Controller, Settings
+from vc_egpu.jobs.health import STUCK_S, Pulse
+from vc_egpu.jobs.work import Look
+from vc_egpu.kube import Key, LeaderLease, Reflector, WorkQueue
+from vc_egpu.kube.resources import PODS
 from vc_egpu.kube.server import GetServer
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_step_that_takes_long_is_told() -> None:
@@ -62,14 +56,25 @@ def test_who_gets_on_does_not_hide_who_does_not() -> None:
     thread.join()
 
 
+class Hanging(Controller):
+    """Each look takes as long as the test wants."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.go_on = threading.Event()
+
+    def look(self, kind: Look, key: Key) -> float | None:
+        self.go_on.wait(60)
+        return None
+
+
 @pytest.fixture
-def led(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Controller, TinyApi]]:
-    """A leader for whom a fifth of a second is long."""
-    monkeypatch.setattr(liveness, "STUCK_S", 0.2)
-    with running_beside(Controller, tmp_path) as (controller, server):
+def listed(tmp_path: Path) -> Iterator[Hanging]:
+    """A controller that may lead and for whom a fifth of a second is long."""
+    with running(Hanging, tmp_path, Settings(stuck_s=0.2)) as controller:
         controller.start()
         assert controller.wait_synced(60)
-        yield controller, server
+        yield controller
 
 
 def eventually(controller: Controller, word: str) -> None:
@@ -79,31 +84,36 @@ def eventually(controller: Controller, word: str) -> None:
         time.sleep(0.01)
 
 
-def test_a_look_that_hangs(led: tuple[Controller, TinyApi], monkeypatch: pytest.MonkeyPatch) -> None:
-    controller, _ = led
-    go_on = threading.Event()
-    monkeypatch.setattr(controller._job_worker, "look", lambda _key: go_on.wait(60) and None)
-    controller.lead()
-    assert controller.trouble() == ""
-    controller._job_queue.add(("mine", "train"))
-    eventually(controller, "job ('mine', 'train'): no step")
-    go_on.set()
+def test_a_look_that_hangs(listed: Hanging) -> None:
+    listed.lead()
+    assert listed.trouble() == ""
+    listed.work.ask(Look.JOB, ("mine", "train"))
+    eventually(listed, "job mine/train: no step")
+    listed.go_on.set()
 
 
-def test_a_worker_that_ended(led: tuple[Controller, TinyApi], monkeypatch: pytest.MonkeyPatch) -> None:
-    controller, _ = led
+def test_a_worker_that_ended(listed: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
+    take = WorkQueue.get
+
+    def fails_for_queues(queue: WorkQueue[Any]) -> Any:
+        return 1 // 0 if threading.current_thread().name == "queue-0" else take(queue)
+
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr(controller._queue_queue, "get", lambda: 1 // 0)
-    controller.lead()
-    eventually(controller, "threads that ended: queue-0")
-    controller.stop()
-    assert controller.trouble() == ""
+    monkeypatch.setattr(WorkQueue, "get", fails_for_queues)
+    listed.lead()
+    eventually(listed, "threads that ended: queue-0")
+    listed.stop()
+    assert listed.trouble() == ""
 
 
 def test_a_watch_that_has_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running_beside(Controller, tmp_path) as (controller, _):
+    with running(Controller, tmp_path) as controller:
         assert controller.trouble() == "", "it was made just now"
-        monkeypatch.setattr(controller._reflectors[4], "unanswered_s", lambda: STUCK_S + 1)
+
+        def unanswered_s(reflector: Reflector) -> float:
+            return STUCK_S + 1 if reflector.resource is PODS else 0.0
+
+        monkeypatch.setattr(Reflector, "unanswered_s", unanswered_s)
         assert controller.trouble() == "watches: no answer in 300 s: pods"
 
 

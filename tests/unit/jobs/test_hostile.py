@@ -7,6 +7,7 @@ from unit.jobs.cluster import Cluster
 from unit.jobs.worlds import in_phase, job, pod, task, world
 from vc_egpu.jobs.rules import defaults
 from vc_egpu.jobs.rules.machine import decide
+from vc_egpu.jobs.work import Look
 from vc_egpu.volcano.api.job import JobPhase
 
 CENTURIES = "9999999h"
@@ -56,9 +57,9 @@ def test_a_pod_of_another_namespace_is_no_pod_of_a_job(cluster: Cluster) -> None
 def test_a_timeout_of_centuries_leaves_the_workers_alive(cluster: Cluster) -> None:
     """Waiting for it, a lock of Python raises, and outside of any look: each of them would have ended."""
     cluster.job("mine", policies=[{"event": "PodPending", "action": "RestartJob", "timeout": CENTURIES}])
-    worker = cluster.controller._job_worker
-    worker.look(("mine", "train"))  # makes the pod
-    again_s = worker.look(("mine", "train"))
+    look = cluster.controller.look
+    look(Look.JOB, ("mine", "train"))  # makes the pod
+    again_s = look(Look.JOB, ("mine", "train"))
     assert again_s is not None
     assert again_s < threading.TIMEOUT_MAX
 

@@ -1,4 +1,4 @@
-"""What pods of a Job need beside them is there, whoever took it away."""
+"""The objects that pods of a Job need are there, even if a user deleted them."""
 
 from unit.jobs.cluster import Cluster
 from unit.jobs.test_scaled import PODS
@@ -17,7 +17,7 @@ def running(cluster: Cluster) -> None:
 
 
 def test_a_host_list_that_somebody_deleted_is_made_for_the_next_try(cluster: Cluster) -> None:
-    """Its pods would wait for it as a volume, for good."""
+    """Its pods would wait for it without end, as for a volume."""
     running(cluster)
     cluster.server.remove(HOSTS)
     cluster.run_pod(f"{PODS}/train-w-0", "Failed")
@@ -35,6 +35,6 @@ def test_what_another_leader_did_is_not_taken_for_done(cluster: Cluster) -> None
     hosts = cluster.server.objects[HOSTS]
     wanted = dict(hosts["data"])
     cluster.server.put(HOSTS, {**hosts, "data": {**wanted, "VC_W_NUM": "3"}})
-    cluster.controller._leading.set()
+    cluster.controller.lead()
     cluster.look_at_job("mine")
     assert cluster.server.objects[HOSTS]["data"] == wanted

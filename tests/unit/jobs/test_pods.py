@@ -269,8 +269,8 @@ def test_an_ordinary_job_is_not_refused() -> None:
     ],
 )
 def test_pods_on_the_nodes_network_find_each_other_by_name(said: dict[str, Any], policy: str | None) -> None:
-    """As Volcano's webhook has it: on the node's own DNS nobody knows the master's name, and training on RDMA
-    waited for it for good."""
+    """As Volcano's webhook has it: the node's own DNS does not know the master's name. Training on RDMA
+    waited for it without end."""
     with_network = task("master", 1)
     with_network["template"]["spec"] |= said
     pod = build(job(with_network, plugins={"pytorch": []}), "master")

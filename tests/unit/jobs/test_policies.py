@@ -287,7 +287,8 @@ def test_a_clock_that_is_ahead_delays_nothing(event: str, happens: list[PodView]
     ("now_is", "again"), [(PENDING, True), (FAILED, True), (PodPhase.RUNNING, False), (DONE, False)]
 )
 def test_an_evicted_pod_whose_replacement_ran_has_recovered(now_is: PodPhase, *, again: bool) -> None:
-    """One that was done before anybody saw it run, too: the Job began anew though nothing was missing."""
+    """A replacement may end before a watch shows that it runs: the Job restarted though nothing was
+    missing."""
     subject = with_policies({"event": "PodEvicted", "action": "RestartJob", "timeout": "1m"})
     replaced = pod("w-0", now_is), pod("w-1")
     verdict = judge(world(subject, *replaced, evictions=(evicted("w-0", at=NOW - 60),)))

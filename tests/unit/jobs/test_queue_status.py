@@ -2,6 +2,7 @@
 
 import pytest
 from unit.jobs.cluster import Cluster
+from vc_egpu.jobs.work import Look
 
 
 @pytest.fixture(autouse=True)
@@ -44,16 +45,16 @@ def test_pods_that_nobody_checked_count_where_their_podgroup_says(cluster: Clust
 
 
 def test_all_queues_that_a_change_concerns_are_looked_at(cluster: Cluster) -> None:
-    cluster.asked_for()
+    cluster.queues_asked()
     cluster.group("g", "theirs")
     cluster.member("a", "g", checked="mine")
-    assert cluster.asked_for() == {"mine", "theirs"}
+    assert cluster.queues_asked() == {"mine", "theirs"}
     cluster.member("a", "g", checked="mine", phase="Succeeded")
-    assert cluster.asked_for() == {"mine", "theirs"}
+    assert cluster.queues_asked() == {"mine", "theirs"}
     cluster.member("b", "g", checked="mine")
-    cluster.asked_for()
+    cluster.queues_asked()
     cluster.group("g", "mine")
-    assert cluster.asked_for() == {"mine", "theirs"}
+    assert cluster.queues_asked() == {"mine", "theirs"}
 
 
 def test_a_gang_that_goes_over_to_a_third_queue_has_that_looked_at(cluster: Cluster) -> None:
@@ -63,7 +64,7 @@ def test_a_gang_that_goes_over_to_a_third_queue_has_that_looked_at(cluster: Clus
     cluster.member("b", "g", checked="theirs")
     assert cluster.use_of("mine") == (1, "2")
     cluster.member("a", "g", checked="mine", phase="Failed")
-    cluster.asked_for()
-    cluster.controller._group_worker.look(("mine", "g"))
-    assert "theirs" in cluster.asked_for()
+    cluster.queues_asked()
+    cluster.controller.look(Look.GROUP, ("mine", "g"))
+    assert "theirs" in cluster.queues_asked()
     assert (cluster.use_of("mine"), cluster.use_of("theirs")) == ((0, "0"), (1, "1"))

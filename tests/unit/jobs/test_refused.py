@@ -61,7 +61,7 @@ def test_while_the_quota_is_used_up_one_pod_is_tried_at_a_time(cluster: Cluster)
 @pytest.mark.parametrize(
     ("owner", "whose"),
     [
-        (None, "it belongs to nobody"),
+        (None, "it belongs to no controller"),
         (("apps/v1", "Deployment", "web"), "it belongs to Deployment web"),
         (("batch.volcano.sh/v1alpha1", "Job", "train"), "it belongs to an earlier Job of this name"),
     ],
@@ -116,8 +116,8 @@ def test_a_podgroup_that_the_quota_does_not_let_in_is_told(cluster: Cluster) -> 
 
 
 def test_a_webhook_that_takes_its_time_does_not_keep_the_writers_from_other_jobs(cluster: Cluster) -> None:
-    """Each pod of the Job would wait out its time-out, ten seconds say, while all other Jobs' writes stand in
-    line: ten thousand of them took an hour and a half, at every look."""
+    """Each pod of the Job would wait for its time-out of ten seconds, while the writes of all other Jobs
+    stand in line. Ten thousand pods took an hour and a half, at every look."""
     cluster.job("mine", tasks=[task(replicas=200)])
     slow = "failed calling webhook guard.example.com: context deadline exceeded"
     cluster.server.script = [(500, status(500, "InternalError", slow), {})] * 300

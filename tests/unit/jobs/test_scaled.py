@@ -12,7 +12,7 @@ def finish(cluster: Cluster, *indexes: int) -> None:
 
 
 def test_a_job_scaled_below_its_minimum_still_ends(cluster: Cluster) -> None:
-    """Volcano's webhook refuses it; here it waited, with its pods running and then done, for good."""
+    """Volcano's webhook refuses it; here it waited without end, even when all its pods were done."""
     cluster.job("mine", tasks=[task("w", 4, minAvailable=3)], minAvailable=4)
     cluster.look_at_job("mine")
     for index in range(4):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vc_egpu.jobs.workers.cache import Latest
+from vc_egpu.jobs.known.latest import Latest
 from vc_egpu.kube import Change, ChangeKind
 
 Json = dict[str, Any]

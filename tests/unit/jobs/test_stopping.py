@@ -3,32 +3,38 @@
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
-import pytest
 from unit.jobs.running import running
 from vc_egpu.jobs.controller import Controller
+from vc_egpu.jobs.work import Look
+from vc_egpu.kube import Key
 
 
-def test_workers_that_hang_in_a_write_are_not_waited_for_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of whom somebody's webhook does not answer: eight times two seconds were longer than the grace, and the
-    next leader had to wait until the lease ran out."""
-    with running(Controller, tmp_path) as controller:
-        hanging, go_on = threading.Semaphore(0), threading.Event()
+class Hanging(Controller):
+    """Each look waits for something that does not answer."""
 
-        def look(_key: object) -> None:
-            hanging.release()
-            go_on.wait(60)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.looks, self.go_on = threading.Semaphore(0), threading.Event()
 
-        monkeypatch.setattr(controller._job_worker, "look", look)
+    def look(self, kind: Look, key: Key) -> float | None:
+        self.looks.release()
+        self.go_on.wait(60)
+        return None
+
+
+def test_workers_that_hang_in_a_write_are_not_waited_for_one_by_one(tmp_path: Path) -> None:
+    """A user's webhook may not answer. Eight times two seconds were longer than the grace, and the next
+    leader had to wait until the lease ran out."""
+    with running(Hanging, tmp_path) as controller:
         controller.lead()
         for number in range(6):
-            controller._job_queue.add(("mine", f"train-{number}"))
+            controller.work.ask(Look.JOB, ("mine", f"train-{number}"))
         for _ in range(6):
-            assert hanging.acquire(timeout=30)
+            assert controller.looks.acquire(timeout=30)
         began = time.monotonic()
         controller.stop()
         took_s = time.monotonic() - began
-        go_on.set()
+        controller.go_on.set()
         assert took_s < 8, took_s

@@ -2,9 +2,10 @@
 
 import pytest
 from unit.jobs.cluster import Cluster, Json
+from vc_egpu.jobs.known.pods import trim
+from vc_egpu.jobs.work import Look
 from vc_egpu.jobs.workers.groupworker import EMPTY_FOR_S
-from vc_egpu.jobs.workers.podcache import trim
-from vc_egpu.kube import Change, ChangeKind
+from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano.words import names
 
 JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "podgroup", "uid": "job-uid"}
@@ -24,7 +25,7 @@ REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "
 def test_which_podgroups_are_swept(name: str, owner: Json | None, *, goes: bool, cluster: Cluster) -> None:
     """A user's own is not ours to delete, whatever it is called."""
     cluster.group(name, "mine", owner=owner)
-    again_s = cluster.controller._group_worker.look(("mine", name))
+    again_s = cluster.controller.look(Look.GROUP, ("mine", name))
     assert (again_s is not None) is goes
 
 
@@ -45,7 +46,7 @@ def made_by(cluster: Cluster, name: str, **metadata: object) -> None:
         "spec": {"nodeName": "n1"},
         "status": {"phase": "Running"},
     }
-    cluster.controller._pod_changed(Change(ChangeKind.ADDED, trim(cluster.server.put(path, document))))
+    cluster.tell(PODS, trim(cluster.server.put(path, document)))
 
 
 GOING = {"deletionTimestamp": "2025-06-15T15:00:00Z"}
@@ -57,37 +58,33 @@ GOING = {"deletionTimestamp": "2025-06-15T15:00:00Z"}
 def test_a_podgroup_is_made_anew_for_pods_that_stay(
     pods: list[Json], *, made: bool, cluster: Cluster
 ) -> None:
-    """A Deployment that is deleted takes its PodGroup along at once, its pods in half a minute: made anew
-    for those, the garbage collector deleted it again, and so on."""
+    """With a deleted Deployment its PodGroup goes at once, and its pods in half a minute. A new PodGroup for
+    those pods was deleted by the garbage collector, and so on."""
     for index, metadata in enumerate(pods):
         made_by(cluster, f"web-{index}", **metadata)
-    cluster.controller._group_worker.look(("mine", "podgroup-rs-uid"))
+    cluster.controller.look(Look.GROUP, ("mine", "podgroup-rs-uid"))
     assert any(path.endswith("/podgroups/podgroup-rs-uid") for path in cluster.server.objects) is made
 
 
 def test_a_pod_that_names_no_podgroup_in_words_gets_one(cluster: Cluster) -> None:
-    """As Volcano has it; charts write the annotation with an empty value. It waited for good."""
+    """As Volcano has it; charts write the annotation with an empty value. The pod waited without end."""
     made_by(cluster, "web-0", annotations={names.GROUP_NAME: ""})
-    assert ("mine", "web-0") in cluster.controller._adopt_queue._dirty
-    cluster.controller._group_worker.adopt(("mine", "web-0"))
+    assert ("mine", "web-0") in cluster.asked(Look.POD)
+    cluster.controller.look(Look.POD, ("mine", "web-0"))
     pod = cluster.server.objects["/api/v1/namespaces/mine/pods/web-0"]
     assert pod["metadata"]["annotations"][names.GROUP_NAME] == "podgroup-rs-uid"
 
 
-def test_how_long_a_podgroup_is_empty_counts_from_when_this_process_leads(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was so before another one led is not so any more: the group had pods meanwhile, and cards that are
-    kept for the next of them."""
-    now, worker = 1000.0, cluster.controller._group_worker
-    monkeypatch.setattr(worker, "_clock", lambda: now)
-    key = ("mine", "podgroup-rs-uid")
+def test_how_long_a_podgroup_is_empty_counts_from_when_this_process_leads(cluster: Cluster) -> None:
+    """What was true before another process led is not true any more. The group had pods meanwhile, and cards
+    are kept for the next of them."""
+    key, look = ("mine", "podgroup-rs-uid"), cluster.controller.look
     cluster.group(key[1], "mine", owner=REPLICA_SET)
-    assert worker.look(key) == EMPTY_FOR_S
+    assert look(Look.GROUP, key) == EMPTY_FOR_S
     cluster.controller.rest()
-    now += 3600.0
-    cluster.controller._leading.set()
-    assert worker.look(key) == EMPTY_FOR_S
-    now += EMPTY_FOR_S
-    worker.look(key)
+    cluster.clock.now += 3600.0
+    cluster.controller.lead()
+    assert look(Look.GROUP, key) == EMPTY_FOR_S
+    cluster.clock.now += EMPTY_FOR_S
+    look(Look.GROUP, key)
     assert not any(path.endswith(f"/podgroups/{key[1]}") for path in cluster.server.objects)

@@ -74,7 +74,7 @@ def test_a_task_begins_once_enough_of_the_other_are_there(pods: list[PodView], b
 
 
 def test_a_job_that_has_begun_is_not_stopped_by_what_would_have_kept_it_from_beginning() -> None:
-    """A plugin is not there any more, or its queue was deleted: all its pods are being made anew."""
+    """A plugin is not there any more, or its queue was deleted: all its pods are being made again."""
     for begun in (job(status=in_phase(P.RUNNING)), job(status=in_phase(P.PENDING))):
         pods = [pod("w-0")] if begun.status.state.phase is P.PENDING else []
         decision = decide(world(begun, *pods), ["spec.plugins: 'mpi' is not here"])
@@ -96,7 +96,7 @@ def test_of_several_delays_that_of_the_task_which_waits_least_is_over_first() ->
 
 
 def test_evictions_that_do_not_count_hide_none_that_does() -> None:
-    """Of an earlier version, and one whose replacement runs."""
+    """One of an earlier version, and one whose replacement runs."""
     subject = job(
         task("w", 3), status={"version": 1}, policies=[{"event": "PodEvicted", "action": "RestartJob"}]
     )

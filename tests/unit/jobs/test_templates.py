@@ -79,7 +79,8 @@ def test_null_is_absent_as_for_the_api_server(kind: str, key: str) -> None:
 
 
 def test_a_template_cannot_ask_for_its_pods_to_be_made_anew() -> None:
-    """The mark is taken off a pod by making it anew: from a template it came back each time, without end."""
+    """A pod with the mark is made again without it. From a template the mark came back each time, without
+    end."""
     template = {"metadata": {"annotations": {names.OUT_OF_SYNC: "true"}}, "spec": {}}
     subject = job({**task(), "template": template})
     pod = build_pod(subject, subject.spec.tasks[0], 0, [], "default-scheduler")

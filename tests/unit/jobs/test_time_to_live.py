@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from unit.jobs.cluster import Cluster
 from unit.jobs.worlds import in_phase
-from vc_egpu.kube import Change, ChangeKind
+from vc_egpu.jobs.work import Look
+from vc_egpu.kube import ApiConnection
+from vc_egpu.kube.resources import VOLCANO_JOBS
 from vc_egpu.kube.wire.errors import Conflict, KubeError, NotFound
 from vc_egpu.volcano.api.job import JobPhase
 
@@ -23,17 +25,17 @@ def test_a_job_that_changed_meanwhile_is_looked_at_again(
     document = cluster.job("mine", ttlSecondsAfterFinished=60)
     path = "/apis/batch.volcano.sh/v1alpha1/namespaces/mine/jobs/train/status"
     ended = cluster.server.put(path, {**document, "status": ENDED})
-    cluster.controller._job_changed(Change(ChangeKind.MODIFIED, ended, document))
-    worker, asked = cluster.controller._job_worker, []
+    cluster.tell(VOLCANO_JOBS, ended, document)
+    asked = []
 
     def delete(*_: object, **conditions: Any) -> None:
         asked.append(conditions["resource_version"])
         raise error
 
-    monkeypatch.setattr(worker._api, "delete", delete)
+    monkeypatch.setattr(ApiConnection, "delete", delete)
     if again:
         with pytest.raises(Conflict):
-            worker.look(("mine", "train"))
+            cluster.controller.look(Look.JOB, ("mine", "train"))
     else:
-        worker.look(("mine", "train"))
+        cluster.controller.look(Look.JOB, ("mine", "train"))
     assert asked == [ended["metadata"]["resourceVersion"]]

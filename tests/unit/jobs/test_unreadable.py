@@ -58,12 +58,12 @@ def test_one_that_waits_says_why_it_is_not_run(cluster: Cluster) -> None:
     cluster.job("mine")
     cluster.look_at_job("mine")
     (path,) = [path for path in cluster.server.objects if "/pods/" in path]
-    cluster.controller._pods.gone(("mine", "train-w-0"), cluster.server.objects[path]["metadata"]["uid"])
+    cluster.controller.known.pods.gone(("mine", "train-w-0"), cluster.server.objects[path]["metadata"]["uid"])
     cluster.edit_job("mine", **UNREADABLE["containers"])
     assert cluster.look_at_job("mine")[0] == "Pending"
     assert _job_of(cluster)["status"]["state"]["reason"] == "Refused"
 
 
 def _job_of(cluster: Cluster) -> dict[str, Any]:
-    found: dict[str, Any] = cluster.controller._jobs.get(("mine", "train")) or {}
+    found: dict[str, Any] = cluster.controller.known.jobs.get(("mine", "train")) or {}
     return found

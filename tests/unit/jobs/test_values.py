@@ -5,27 +5,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vc_egpu.jobs.health import Metrics
+from vc_egpu.jobs.known.latest import Latest
+from vc_egpu.jobs.known.pods import CachedPod, trim
 from vc_egpu.jobs.objects import requests
-from vc_egpu.jobs.rules import durations
+from vc_egpu.jobs.rules.times import duration, duration_s
 from vc_egpu.jobs.rules.views import PodPhase
-from vc_egpu.jobs.workers.cache import Latest
-from vc_egpu.jobs.workers.metrics import Metrics
-from vc_egpu.jobs.workers.podcache import CachedPod, trim
 from vc_egpu.jobs.workers.queueworker import next_state, queue_status
 from vc_egpu.kube import Change, ChangeKind, Json
 from vc_egpu.volcano.api.queue import QueueState
 
 
 @pytest.mark.parametrize(
-    ("text", "value_s"), [("90s", 90), ("1h30m", 5400), ("1.5m", 90), ("250ms", 0.25), ("0", 0), ("-1m", -60)]
+    ("text", "value_s"),
+    [("90s", 90), ("1h30m", 5400), ("1.5m", 90), ("250ms", 0.25), ("0", 0), ("-1m", -60), ("1h0", 3600)],
 )
 def test_durations_are_gos(text: str, value_s: float) -> None:
-    assert durations.parse(text) == pytest.approx(value_s)
+    assert duration_s(text) == pytest.approx(value_s)
 
 
 @pytest.mark.parametrize(("value_s", "text"), [(0, "0s"), (59.6, "1m0s"), (3723, "1h2m3s"), (-5, "0s")])
 def test_durations_are_written_as_go_does(value_s: float, text: str) -> None:
-    assert durations.render(value_s) == text
+    assert duration(value_s) == text
 
 
 def _container(**quantities: str) -> Json:

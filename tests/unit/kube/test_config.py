@@ -59,7 +59,7 @@ def test_who_names_no_namespace_in_a_pod_is_in_the_pod_s_own(
 
 
 def test_a_context_that_is_named_in_a_pod_is_not_passed_over(pod: Path) -> None:
-    """Whoever says `--context` means another cluster than the one that he is in."""
+    """A user who gives `--context` in a pod means another cluster than the pod's."""
     kubeconfig(pod / "home")
     assert ours.load(context="two").base_url == "http://127.0.0.1:2"
     assert ours.default_namespace(context="one") == "first"
@@ -88,7 +88,7 @@ def test_a_service_account_s_token_is_read_again_whatever_the_time_of_day(pod: P
 
 
 def test_of_a_token_and_a_file_of_it_the_file_counts(tmp_path: Path) -> None:
-    """As kubectl has it: the token beside it is one of before."""
+    """As kubectl has it: the token in the same entry is an old one."""
     path = kubeconfig(tmp_path / "config")
     user = {"token": "old", "tokenFile": str(tmp_path / "token")}
     document = json.loads(path.read_text()) | {"users": [{"name": "u", "user": user}]}

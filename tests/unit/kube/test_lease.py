@@ -132,7 +132,7 @@ def test_a_leader_that_cannot_renew_stops_before_another_may_start(make: Make, s
 
 
 def test_a_gateway_that_answers_in_its_stand_ends_no_leadership(make: Make, server: TinyApi) -> None:
-    """Of a Lease that nobody holds it says nothing."""
+    """Its answer does not say that the Lease has no holder."""
     first = make("a")
     assert first.started.wait(30)
     with server.lock:
@@ -216,7 +216,7 @@ def test_a_leadership_that_starts_anew_has_the_epoch_that_was_asked_for(make: Ma
 
 
 def test_a_leadership_that_is_another_one_already_goes_on(make: Make) -> None:
-    """Who ends the work of one that ran out need not know that the lease was taken anew meanwhile."""
+    """A caller that ends an expired leadership need not know that the lease was taken again meanwhile."""
     first = make("a")
     assert first.started.wait(30)
     epoch = first.lease.epoch

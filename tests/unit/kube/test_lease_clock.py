@@ -48,29 +48,29 @@ def test_a_holder_who_renewed_while_the_question_was_on_its_way_is_waited_for() 
     lease = candidate(server)
     server.held_by("a")
     server.slow_s = 4.9
-    lease._try()
+    lease.turn()
     renewed_s, server.slow_s = server.now_s, 0.0
     while not lease.is_leader():
         server.now_s += 0.5
-        lease._try()
+        lease.turn()
     assert server.now_s - renewed_s >= TIMES.duration_s
 
 
 def test_a_lease_that_was_deleted_is_its_holder_s_until_its_time_is_over() -> None:
-    """Who holds it finds out when it renews it next, and writes until then."""
+    """The holder finds out at its next renewal, and writes until then."""
     server = Server()
     lease = candidate(server)
     server.held_by("a")
-    lease._try()
+    lease.turn()
     deleted_s, server.lease = server.now_s, None
     while not lease.is_leader():
         server.now_s += 0.5
-        lease._try()
+        lease.turn()
     assert server.now_s - deleted_s >= TIMES.duration_s
     assert lease.epoch > 7
 
 
 def test_a_lease_that_there_never_was_is_made_at_once() -> None:
     lease = candidate(Server())
-    lease._try()
+    lease.turn()
     assert lease.is_leader()

@@ -33,7 +33,7 @@ def kubeconfig(folder: Path, server: str = FAR, **cluster: str) -> Path:
 
 
 def proxy_of(path: Path) -> str:
-    """Of the pool that requests are made from; empty: none."""
+    """The proxy of the pool that requests use; empty: none."""
     manager = ours.load(path).pool_manager(pool_size=1, block=True)
     return str(getattr(manager, "proxy", None) or "")
 

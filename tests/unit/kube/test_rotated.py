@@ -1,4 +1,4 @@
-"""Who we are is shown when a connection is made, and may be another certificate's by now."""
+"""A connection shows our certificate when it is made, and the certificate may have changed since."""
 
 import json
 import socket

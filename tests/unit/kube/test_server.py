@@ -50,14 +50,6 @@ def serving(others: set[threading.Thread]) -> list[str]:
     return [thread.name for thread in threads if "process_request_thread" in thread.name]
 
 
-def closing(close: Callable[[Any], None], closed: threading.Event) -> Callable[[Any], None]:
-    def and_say_so(connection: Any) -> None:
-        close(connection)
-        closed.set()
-
-    return and_say_so
-
-
 def test_the_three_pages(process: GetServer) -> None:
     assert get(process.port, "/healthz")[::2] == (200, "ok\n")
     assert get(process.port, "/readyz?verbose")[::2] == (503, "not yet\n")
@@ -98,11 +90,9 @@ def test_it_starts_without_asking_anybody_for_its_name(
         made.stop()
 
 
-def test_who_connects_and_says_nothing_is_not_waited_for(
-    registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server._Handler, "timeout", 0.05)
-    made = GetServer(("127.0.0.1", 0), pages(registry, lambda: "", lambda: "")).start()
+def test_who_connects_and_says_nothing_is_not_waited_for(registry: CollectorRegistry) -> None:
+    shown = pages(registry, lambda: "", lambda: "")
+    made = GetServer(("127.0.0.1", 0), shown, request_timeout_s=0.05).start()
     try:
         with socket.create_connection(("127.0.0.1", made.port), timeout=30) as silent:
             assert silent.recv(1) == b"", "the server ends it"
@@ -148,28 +138,34 @@ def test_addresses(listen: str, address: tuple[str, int]) -> None:
     assert address_of(listen) == address
 
 
-def test_connections_that_ask_for_nothing_take_no_thread_each(
-    process: GetServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever reaches the port could otherwise have the process out of threads, which ends it."""
-    monkeypatch.setattr(server._Handler, "timeout", 300.0)
+@pytest.fixture
+def patient(registry: CollectorRegistry) -> Iterator[GetServer]:
+    """Waits longer for a request than any test takes."""
+    shown = pages(registry, lambda: "", lambda: "not yet")
+    made = GetServer(("127.0.0.1", 0), shown, request_timeout_s=300.0).start()
+    yield made
+    made.stop()
+
+
+def test_connections_that_ask_for_nothing_take_no_thread_each(patient: GetServer) -> None:
+    """A client that reaches the port could otherwise use up the threads of the process, which ends it."""
     others = set(threading.enumerate())
-    idle = [socket.create_connection(("127.0.0.1", process.port), timeout=30) for _ in range(200)]
+    idle = [socket.create_connection(("127.0.0.1", patient.port), timeout=30) for _ in range(200)]
     try:
-        assert get(process.port, "/healthz")[0] == 200, "who comes last is heard"
+        assert get(patient.port, "/healthz")[0] == 200, "who comes last is heard"
         until(lambda: len(serving(others)) <= server.MOST_CONNECTIONS)
         assert idle[0].recv(1) == b"", "who has been there longest goes"
     finally:
         for connection in idle:
             connection.close()
     until(lambda: not serving(others))
-    assert not process._server._connections
+    assert not patient.connections()
 
 
 def test_a_process_out_of_descriptors_is_not_busy_with_who_waits(
     process: GetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever it cannot take stays there to be taken: the next try is not at once."""
+    """A connection that it cannot take still waits, so the next try does not come at once."""
     tries: list[float] = []
     accept = socket.socket.accept
 
@@ -188,7 +184,7 @@ def test_a_process_out_of_descriptors_is_not_busy_with_who_waits(
 def test_a_client_that_does_not_wait_is_not_worth_a_line(
     registry: CollectorRegistry, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked, gone, answered = threading.Event(), threading.Event(), threading.Event()
+    asked, gone = threading.Event(), threading.Event()
 
     def answer(_: Request) -> Answer:
         asked.set()
@@ -196,14 +192,12 @@ def test_a_client_that_does_not_wait_is_not_worth_a_line(
         return Answer(200, bytes(1 << 24))
 
     made = GetServer(("127.0.0.1", 0), answer).start()
-    close = closing(made._server.shutdown_request, answered)
-    made._server.shutdown_request = close  # type: ignore[method-assign, assignment]
     try:
         with socket.create_connection(("127.0.0.1", made.port), timeout=30) as hasty:
             hasty.sendall(b"GET / HTTP/1.1\r\n\r\n")
             assert asked.wait(30)
         gone.set()
-        assert answered.wait(30)
+        until(lambda: not made.connections())
     finally:
         made.stop()
     assert capfd.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""Whoever was cut off from the API server asks how far it has come before going on."""
+"""A watch that was cut off asks first how far the API server is."""
 
 from unit.kube.live import PATH, Start, config_map
 from unit.kube.tiny_api import TinyApi, status

@@ -1,7 +1,7 @@
 """A tiny API server on a real socket: enough of the protocol to misbehave on purpose.
 
-It keeps objects of any resource by path, gives resourceVersions, checks preconditions, serves watches, and
-plays what a test scripts: answers to the next requests, watches that end or break, compaction.
+It keeps objects of any resource by path, gives resourceVersions, checks preconditions and serves watches. It
+also plays what a test scripts: answers to the next requests, watches that end or break, compaction.
 """
 
 import json

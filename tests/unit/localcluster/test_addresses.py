@@ -73,7 +73,7 @@ def test_ports_of_other_clusters_are_not_given_twice() -> None:
 def test_a_server_at_all_addresses_of_this_machine_has_its_port_at_a_clusters_too(
     family: socket.AddressFamily, everywhere: str
 ) -> None:
-    """Another Kubernetes has 6443: a cluster's API server did not come up beside it."""
+    """Another Kubernetes has 6443: a cluster's API server did not start next to it."""
     if family == socket.AF_INET6 and not Path("/proc/net/if_inet6").exists():
         pytest.skip("no IPv6 here")
     host = net.Addresses(net.BLOCKS[-1]).host
@@ -151,5 +151,5 @@ def test_the_interface_of_a_cluster_of_another_user_is_not_taken_away(tmp_path: 
     foreign = whose in ("nobody's", "of another state folder")
     assert said.startswith(f"{foreign}\n")
     assert ("was made by somebody else" in said) == foreign
-    # What is not somebody else's is made anew, as one end of a cable.
+    # A device that is ours is made again, as one end of a cable.
     assert ("vce180@" in said) != foreign

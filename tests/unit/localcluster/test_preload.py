@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from localcluster import preload
-from localcluster.errors import LocalClusterError
 
 SNAPSHOT = "io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs"
 BLOB = "io.containerd.content.v1.content/blobs/sha256/ab"
@@ -17,6 +17,17 @@ DATABASES = (
     "io.containerd.snapshotter.v1.overlayfs/metadata.db",
     "io.containerd.content.v1.content/ingest/none",
 )
+NO_LINKS = """#!/bin/bash
+case " $* " in
+*" --link "*)
+  from=${{@: -2:1}} into=${{@: -1}}
+  mkdir "$into/$(basename "$from")"
+  echo "Invalid cross-device link" >&2
+  exit 1 ;;
+esac
+exec {cp} "$@"
+"""
+"""A ``cp`` for a file system without links."""
 
 
 @pytest.fixture
@@ -35,7 +46,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def tree(root: Path) -> dict[str, tuple[int, str]]:
-    """Of each path its mode and what is in it."""
+    """By path: its mode and its content."""
     found = {}
     for path in sorted(root.rglob("*")):
         said = str(path.readlink()) if path.is_symlink() else "" if path.is_dir() else path.read_text()
@@ -65,15 +76,12 @@ def test_where_there_are_no_links_it_is_copied(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a file system without them; ``cp`` may have begun."""
-    whole = preload._copy
-
-    def no_links(flags: Sequence[str], paths: Sequence[Path], into: Path) -> None:
-        if "--link" in flags:
-            (into / paths[0].name).mkdir()
-            raise LocalClusterError("Invalid cross-device link")
-        whole(flags, paths, into)
-
-    monkeypatch.setattr(preload, "_copy", no_links)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    copy = programs / "cp"
+    copy.write_text(NO_LINKS.format(cp=shutil.which("cp")))
+    copy.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     preload.fill(tmp_path / "a", source)
     assert tree(tmp_path / "a") == tree(source)
     assert not (tmp_path / "a" / BLOB).samefile(source / BLOB)

@@ -136,7 +136,7 @@ def test_a_cluster_whose_starter_died_is_a_leftover(
 
 
 def test_a_cluster_that_runs_for_one_who_died_is_a_leftover(state: StateDir) -> None:
-    """Tests that were killed: their clusters were up for good, and in the way of the next ones."""
+    """The clusters of killed tests stayed up, and were in the way of the next ones."""
     state.process("etcd").record(os.getpid())
     for owner, leftover in ((None, False), (_myself(), False), (_NOBODY, True)):
         state.write(_record("up", owner))

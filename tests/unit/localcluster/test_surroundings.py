@@ -1,4 +1,4 @@
-"""Whoever starts a cluster: a strict umask and a proxy are the user's, not its nodes' and clients'."""
+"""A strict umask and a proxy belong to the user, not to the nodes and clients of the cluster."""
 
 from __future__ import annotations
 

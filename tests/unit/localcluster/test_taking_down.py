@@ -20,7 +20,7 @@ SPEC = ClusterSpec(name="t1", real_nodes=0, services=False, dns=False, rootless=
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDir:
-    """Of a cluster whose programs cannot run."""
+    """The state of a cluster whose programs cannot run."""
     go = tmp_path / "go"
     go.write_text(
         "#!/bin/sh\n"

@@ -203,7 +203,7 @@ def test_a_go_of_our_own_keeps_its_files_in_our_cache(
 def test_what_the_user_builds_for_elsewhere_and_with_another_go_is_not_built_here(
     fake_go: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was once built for another machine would lie in the cache for good."""
+    """A program that was built for another machine would stay in the cache."""
     fake_go.write_text(fake_go.read_text().replace("echo x", 'echo "$GOOS/$GOARCH $GO111MODULE ($GOROOT)"'))
     user = {"GOOS": "windows", "GOARCH": "riscv64", "GO111MODULE": "off", "GOROOT": "/usr/lib/go-1.19"}
     for key, value in user.items():

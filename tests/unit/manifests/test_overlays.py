@@ -246,7 +246,7 @@ def test_the_toolkit_s_runtime_is_asked_for_no_compute() -> None:
 
 
 def test_the_overlay_that_the_operators_page_shows_can_be_built() -> None:
-    """As it stands there, beside a checkout: image and settings are the operator's own."""
+    """As it stands there, next to a checkout: image and settings are the operator's own."""
     page = (MANIFESTS.parent / "docs" / "operator.md").read_text()
     text = next(block for block in page.split("```yaml\n")[1:] if "configMapGenerator" in block)
     folder = MANIFESTS.parent / "build" / "test-own-overlay"

@@ -80,7 +80,7 @@ def test_a_tenant_uses_its_own_queue_and_only_its_admin_edits_it(tenant: str) ->
 
 @pytest.mark.parametrize("role", ["vc-egpu-ml-team", "vc-egpu-tenant-admin"])
 def test_both_see_all_that_why_looks_at_in_their_namespace(role: str) -> None:
-    """Who may not see what makes pods is told of gangs that wait for nothing."""
+    """A user who cannot see the makers of pods would read of gangs that wait for nothing."""
     roles = {one["metadata"]["name"]: one for one in of_kind(rendered("queues"), "ClusterRole")}
     listed = {
         (group, resource)

@@ -86,8 +86,8 @@ def test_what_does_not_go_is_said_and_nothing_is_taken_away_behind_it(
     ],
 )
 def test_an_api_server_that_does_not_answer_is_no_answer(tmp_path: Path, asked: str) -> None:
-    """It was taken for "nothing there": who is suspended was left without agents, nodes as they were, pods
-    at the gate; or all of these at once."""
+    """It was taken for "nothing there". Suspended pods were left without agents, nodes as they were, and pods
+    at the gate."""
     done, calls = remove(tmp_path, asked)
     assert any(asked in call for call in calls)
     assert done.returncode != 0

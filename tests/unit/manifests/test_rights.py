@@ -45,13 +45,13 @@ IN_LOOPS: dict[str, set[Right]] = {
         for one in (resources.MUTATING_WEBHOOKS, resources.VALIDATING_WEBHOOKS)
         for right in rights(one, "get", "patch")
     },
-    "vc-egpu-jobs": {right for one in groupworker._OWNERS.values() for right in rights(one, "get")}
-    | {right for one in services._RESOURCES.values() for right in rights(one, "get", "create")}
+    "vc-egpu-jobs": {right for one in groupworker.OWNERS.values() for right in rights(one, "get")}
+    | {right for one in services.MADE.values() for right in rights(one, "get", "create")}
     | rights(resources.CONFIG_MAPS, "patch")  # alone among these has data that change
     # Owner references that block deletion need these where the API server enforces it.
     | {
         (one.group, f"{one.plural}/finalizers", "update")
-        for one in (*groupworker._OWNERS.values(), resources.VOLCANO_JOBS)
+        for one in (*groupworker.OWNERS.values(), resources.VOLCANO_JOBS)
     },
     "vc-egpu-node-agent": rights(resources.RESOURCE_SLICES[0], "list", "watch")
     | rights(resources.NODES, "patch /status"),

@@ -145,7 +145,7 @@ class Machine:
         for box in self.boxes.values():
             path = self.root / box.name / "etc/egpu/control"
             before = abi.ControlPage.from_buffer_copy(path.read_bytes()) if path.exists() else None
-            page = self._page(box)
+            page = self.control_page(box)
             page.sequence = before.sequence + 2 if before else 2
             page.generation = page.sequence // 2
             with path.open("r+b" if before else "wb") as file:
@@ -156,7 +156,8 @@ class Machine:
                 else:
                     file.write(bytes(page))
 
-    def _page(self, box: Box) -> abi.ControlPage:
+    def control_page(self, box: Box) -> abi.ControlPage:
+        """The control page of a container, as the agent writes it; its sequence is left out."""
         page = abi.ControlPage(
             magic=abi.CONTROL_MAGIC,
             abi_major=1,

@@ -159,7 +159,7 @@ class World:
         changed = replace(self.machine.boxes[box], **fields)
         self.machine.boxes[box] = changed
         number = len(self.lines) + 2
-        page = self.machine._page(changed)
+        page = self.machine.control_page(changed)
         page.sequence, page.generation = 2 * number, number
         path = self.root / f"change-{number}"
         path.write_bytes(bytes(page))

@@ -11,7 +11,7 @@ from unit.webhook.world import (
 )
 from vc_egpu.webhook.protocol.context import Context
 from vc_egpu.webhook.protocol.questions import Subject
-from vc_egpu.webhook.reviews.jobs import review_job
+from vc_egpu.webhook.reviews.jobs.review import review_job
 
 PRIORITY = "egpu.volcano.sh/priority"
 QUEUE = "scheduling.volcano.sh/queue-name"

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from vc_egpu.webhook.serving.certificates import CertificateError, Lifetimes, Material, advance
+from vc_egpu.webhook.serving.authority import CertificateError
+from vc_egpu.webhook.serving.certificates import Lifetimes, Material, advance
 
 HOSTS = ("vc-egpu-webhook.vc-egpu-system.svc", "127.0.0.1")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -94,7 +95,7 @@ def test_walking_through_three_years_every_step_is_trusted() -> None:
         before = material
         material = advance(material, HOSTS, now, LIFETIMES, next_is_settled=material.next_issuer is not None)
         assert trusted(material)
-        # Whoever still has the bundle of the step before trusts what is served now, and the other way round.
+        # A client with the bundle of the step before trusts what is served now, and the other way round.
         assert trusted(replace(material, bundle=before.bundle))
         assert trusted(replace(before, bundle=material.bundle))
         assert material.serving.certificate.not_valid_after_utc > now + timedelta(days=3)

@@ -26,7 +26,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_of
 from vc_egpu.volcano.words.resource_names import classify
 from vc_egpu.webhook.protocol.decision import Decision
-from vc_egpu.webhook.reviews.jobs import review_job
+from vc_egpu.webhook.reviews.jobs.review import review_job
 from vc_egpu.webhook.reviews.membership import asks
 from vc_egpu.webhook.reviews.pods import review_pod
 from vc_egpu.webhook.reviews.queues import review_queue

@@ -22,7 +22,7 @@ from unit.webhook.world import (
 from vc_egpu.volcano.words.names import LAST_APPLIED
 from vc_egpu.webhook.protocol.decision import MAX_WARNINGS
 from vc_egpu.webhook.protocol.questions import Access, Subject, Unanswered
-from vc_egpu.webhook.reviews.jobs import review_final_job, review_job
+from vc_egpu.webhook.reviews.jobs.review import review_final_job, review_job
 from vc_egpu.webhook.reviews.pods import review_pod
 
 

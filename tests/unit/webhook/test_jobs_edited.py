@@ -18,7 +18,7 @@ from unit.webhook.world import (
     task,
     update,
 )
-from vc_egpu.webhook.reviews.jobs import review_final_job, review_job
+from vc_egpu.webhook.reviews.jobs.review import review_final_job, review_job
 
 MANIFEST = job(
     {**task("w", 2, small("a"), container("log")), "policies": []},

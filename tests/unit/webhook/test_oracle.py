@@ -147,7 +147,7 @@ def test_that_it_could_not_be_asked_is_no_answer() -> None:
 
 
 def test_what_a_review_has_seen_it_sees_again() -> None:
-    """An answer that expires half-way does not begin it anew."""
+    """An answer that expires during a review does not start it again."""
     now = 0.0
     memory = AccessMemory(lambda: now)
     memory.put(MAY_USE, allowed=True)

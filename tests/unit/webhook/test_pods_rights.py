@@ -183,7 +183,7 @@ def test_a_pod_that_a_controller_makes_waits_for_a_closed_queue() -> None:
 
 
 def test_the_replicas_of_a_deployment_go_on_in_a_queue_that_was_divided() -> None:
-    """Whoever makes a queue below another one would stop the replacements of all inference in it."""
+    """A user who makes a queue below another one would stop the replacements of all inference in it."""
     account = "system:serviceaccount:team-a:default use queues org"
     made = replica("org")
     assert complete(made, context(account), REPLICA_SETS)["metadata"]["annotations"][QUEUE] == "org"
@@ -260,7 +260,7 @@ def test_whoever_pretends_to_be_a_job_is_checked_like_everybody() -> None:
     "other", [{"apiVersion": "batch/v1"}, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "JobFlow"}]
 )
 def test_only_pods_of_a_volcano_job_were_checked_with_it(other: dict[str, str]) -> None:
-    """Whoever makes it: nobody has asked who may use the queue of any other kind's pods."""
+    """The maker does not matter: for other kinds of pods no review checked who may use the queue."""
     obj = of_job(pod(annotations={QUEUE: "org-2"}))
     obj["metadata"]["ownerReferences"][0].update(other)
     ctx = context(groups=[group(queue="org-2")])
@@ -290,7 +290,7 @@ def test_the_groups_queue_counts_and_another_on_the_pod_is_refused() -> None:
 
 
 def test_the_queue_that_was_checked_is_noted_on_the_pod() -> None:
-    """A group that is made anew under it may name another: then it can be told."""
+    """A new group of the same name may name another queue. The note shows the difference."""
     obj = pod(annotations={GROUP: "g"})
     del obj["metadata"]["annotations"][QUEUE]
     done = complete(obj, context(groups=[group(owner=None, queue="org-1")]))

@@ -46,8 +46,8 @@ class Cache:
 
 
 def deleted(name: str, cached: Json, server: Server, **changes: Any) -> Json:
-    """The response to the review of a deletion, as an API server sends it: no object, and no name where all
-    queues of a list are deleted."""
+    """The response to the review of a deletion as an API server sends it: without an object. There is no name
+    if all queues of a list are deleted."""
     request = {
         "uid": "u-1",
         "operation": "DELETE",
@@ -134,7 +134,7 @@ def test_many_that_went_a_moment_ago_are_asked_for_in_few_rounds() -> None:
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_nobody_comes_under_a_queue_that_a_finalizer_alone_still_keeps(moved: bool) -> None:
-    """Whoever may update it takes that off, and the caps above count for its children no more."""
+    """A user who may update it takes that off, and the caps above count for its children no more."""
     going = queue("org-2", parent="org") | {
         "metadata": {"name": "org-2", "deletionTimestamp": "2026-01-01T00:00Z"}
     }

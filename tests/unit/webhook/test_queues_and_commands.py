@@ -1,4 +1,4 @@
-"""Who may give a queue more, and who may command it."""
+"""Permission to give a queue more, and to command it."""
 
 import copy
 

@@ -12,7 +12,7 @@ import pytest
 from unit.webhook.world import Json, container, context, create, job, pod, task, update
 from vc_egpu.webhook.protocol.context import Context, Review
 from vc_egpu.webhook.protocol.decision import Decision
-from vc_egpu.webhook.reviews.jobs import review_final_job, review_job
+from vc_egpu.webhook.reviews.jobs.review import review_final_job, review_job
 from vc_egpu.webhook.reviews.pods import review_pod
 
 Place = tuple[str | int, ...]

@@ -1,7 +1,7 @@
 """``vc-egpu jobs``: the Job controller for clusters without Volcano.
 
-It makes the pods and PodGroups of Volcano Jobs, runs their lifecycle policies, keeps the status of PodGroups
-and Queues, and gives Deployments and bare pods with the managed label their PodGroups.
+It makes the pods and PodGroups of Volcano Jobs and runs their lifecycle policies. It keeps the status of
+PodGroups and Queues. It makes PodGroups for Deployments and bare pods with the managed label.
 """
 
 import argparse
@@ -25,9 +25,9 @@ LEASE_NAME: Final = "vc-egpu-jobs"
 COMPONENT: Final = "vc-egpu-jobs"
 METRICS_PORT: Final = 9448
 SOLE_EPOCH: Final = 0
-"""Of a process that leads without an election."""
+"""The epoch of a process that leads without an election."""
 _GLANCE_S: Final = 0.2
-"""How often the lease and the first lists are looked at, beside being told of changes."""
+"""How often the lease and the first lists are checked when no change is reported."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -104,13 +104,13 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
     when_told_to_end(end)
     server = None
     if options.metrics_port:
-        # Of one that stands by nothing depends: an API server that is away is no reason to begin anew.
+        # Nothing depends on a standby, so an unreachable API server is no reason to restart it.
         shown = pages(
             controller.metrics.registry,
             lambda: controller.trouble() if not elect or lease.is_leader() else "",
             lambda: controller.unsynced() or "",
         )
-        server = GetServer(("", options.metrics_port), shown).start()  # kubelet and Prometheus are elsewhere
+        server = GetServer(("", options.metrics_port), shown).start()  # for the kubelet and Prometheus
     controller.start()
     if elect:
         lease.start()
@@ -133,8 +133,8 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
 def follow(controller: Controller, epoch: int | None, led: int | None) -> int | None:
     """Have the controller lead under ``epoch`` (None: rest), after ``led``; under which it leads now.
 
-    Between two epochs somebody else may have led, however short a while ago the first one ended. So nothing
-    that was looked at under one is written under the next: who is in the middle of it meets the fence first.
+    Another process may have led between two epochs, even if the first ended a moment ago. So a look that
+    began under one epoch must not write under the next: the fence stops it first.
     """
     if led is not None and led != epoch:
         controller.rest()

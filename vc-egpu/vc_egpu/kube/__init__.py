@@ -1,6 +1,6 @@
 """The only code that talks to the API server.
 
-Objects are plain JSON documents (``Json = dict[str, Any]``) read and written with orjson; the official
+Objects are plain JSON documents (``Json = dict[str, Any]``) that orjson reads and writes. The official
 `kubernetes` package loads the configuration (kubeconfig, contexts, exec plugins, in-cluster tokens) and
 builds the TLS pools. Everything here is synchronous and thread-safe.
 

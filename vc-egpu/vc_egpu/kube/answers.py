@@ -1,7 +1,7 @@
 """Whether an answer is what was asked for.
 
-What stands before an API server may answer in good JSON of its own, and with the HTTP status of a success.
-That is no object: whoever took it for one would find nothing in it that objects have, and end.
+A proxy before an API server may answer with JSON of its own and with the HTTP status of a success. That is no
+object. A caller that took it for one would miss the fields that objects have, and would crash.
 """
 
 from typing import Final
@@ -24,8 +24,8 @@ def one(resource: Resource, document: Json, what: str, subresource: str | None =
 
 
 def page(document: Json, what: str) -> Json:
-    """This answer as a page of a list; an empty one is not what anything else says: all would be taken for
-    deleted."""
+    """This answer as a page of a list. Any other document is not taken for an empty page: all objects would
+    count as deleted."""
     if "items" not in document:
         raise Unavailable(f"{what}: the answer is no list")
     return document

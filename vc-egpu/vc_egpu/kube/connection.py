@@ -31,7 +31,7 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 PAGE_SIZE: Final = 500
 """As kubectl reads: a page is held whole, and a Job may be 50 KB."""
 MOST_PAGE_BYTES: Final = 32 * 1024 * 1024
-"""Ten times as much in memory. Whoever may make pods may make some hundred of a megabyte and more."""
+"""In memory it is ten times as much. A user who may create pods may create hundreds of a megabyte each."""
 _PATCH_TYPES: Final[Mapping[PatchKind, str]] = {
     "merge": MERGE_PATCH,
     "json": JSON_PATCH,
@@ -52,8 +52,8 @@ class ApiConnection:
     """A thread-safe connection to one API server. Objects are plain JSON documents.
 
     Every method raises :class:`~.wire.errors.KubeError` and nothing else for what the server or the network
-    does. No write is ever repeated on its own: the outcome of a failed one may be unknown, and only
-    the caller knows whether it is idempotent.
+    does. It never repeats a write on its own. The outcome of a failed write may be unknown, and only the
+    caller knows whether it may be repeated.
     """
 
     def __init__(self, transport: Transport, *, fence: Fence | None = None) -> None:
@@ -165,8 +165,8 @@ class ApiConnection:
         """All objects, as of one version; read page by page. ``transform`` says what is kept of each: a big
         cluster whole, as it comes, takes gigabytes.
 
-        ``not_older_than``: any version from that on will do. The server answers at once and whole, from its
-        memory, where it would else read all objects of the kind, whatever the selectors; or refuses, where it
+        ``not_older_than``: any version from that on will do. The server then answers at once and whole, from
+        its memory. Otherwise it reads all objects of the kind, whatever the selectors say. It refuses if it
         is itself behind that version.
         """
         query: dict[str, str | int | bool | None] = {
@@ -243,7 +243,8 @@ class ApiConnection:
         subresource: str | None = None,
         timeout_s: float | None = None,
     ) -> Json:
-        """Replace an object; with ``metadata.resourceVersion`` set, only if nobody wrote in between."""
+        """Replace an object; with ``metadata.resourceVersion`` set, only if no other client wrote in
+        between."""
         metadata = body["metadata"]
         path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
         answer = self.request("PUT", path, body, timeout_s=timeout_s)

@@ -1,17 +1,17 @@
 """Leader election on a Lease, and the fence that keeps a former leader from writing.
 
-Times, all on this process's monotonic clock (a wall clock may jump, and stops for nobody):
+All times are on this process's monotonic clock, because a wall clock may jump:
 
-- a candidate takes over when it has watched the Lease *unchanged* for ``duration_s``; one that somebody
-  deleted counts as unchanged, but for its own holder, who may make it anew at once;
-- the leader renews every ``retry_s``; it may write until the *sending* of its last successful renewal plus
-  ``renew_deadline_s`` (:meth:`LeaderLease.may_write_until`); after that it has stopped leading;
-- a leadership whose time ran out, seen or unseen (the process was stopped for a while), is never renewed:
-  whoever takes the Lease next, itself included, leads under another epoch;
-- ``renew_deadline_s`` is below ``duration_s``: what lies between is left for requests that are already sent.
+- A candidate takes over when it has seen the Lease *unchanged* for ``duration_s``. A deleted Lease counts as
+  unchanged. Only its own holder may make it again at once.
+- The leader renews every ``retry_s``. It may write until the *sending* of its last successful renewal plus
+  ``renew_deadline_s`` (:meth:`LeaderLease.may_write_until`). After that it has stopped leading.
+- A leadership whose time ran out is never renewed, even if the process was stopped and did not see it. The
+  next process that takes the Lease leads under another epoch, also if it is the same one.
+- ``renew_deadline_s`` is below ``duration_s``. The difference is left for requests that are already sent.
 
 Each taking-over raises ``spec.leaseTransitions``: that number is the leader's ``epoch``. It must never fall,
-so a Lease that somebody deleted is made anew with minutes since 2024 instead of 0.
+so a new Lease in place of a deleted one starts with minutes since 2024, not with 0.
 """
 
 import logging
@@ -53,7 +53,8 @@ class LeaderLease:
     """Takes the Lease, keeps it, and says for how long writes are allowed. It is a fence (``remaining_s``).
 
     ``on_started(epoch)`` and ``on_stopped()`` run on the lease's own thread and must return quickly, for
-    renewals wait. Most processes end when they stop leading; one that goes on has to build its state anew.
+    renewals wait. Most processes end when they stop leading. A process that goes on has to build its state
+    again.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class LeaderLease:
 
     @property
     def holder(self) -> str:
-        """Who holds the Lease, as last seen; empty when nobody does."""
+        """The holder of the Lease, as last seen; empty when there is none."""
         return self._holder
 
     def is_leader(self) -> bool:
@@ -141,15 +142,19 @@ class LeaderLease:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
 
+    def turn(self) -> None:
+        """Renew the Lease, or take it if it is free. The lease's thread does this every ``retry_s``."""
+        try:
+            self._try()
+        except KubeError as error:
+            logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
+        except Exception:
+            logger.exception("lease %s/%s: a fault of ours", self._namespace, self._name)
+        self._end_if_over()
+
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                self._try()
-            except KubeError as error:
-                logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
-            except Exception:
-                logger.exception("lease %s/%s: a fault of ours", self._namespace, self._name)
-            self._end_if_over()
+            self.turn()
             self._stopping.wait(self._times.retry_s)
         if self._leading:
             self._stop_leading("asked to stop")
@@ -164,13 +169,13 @@ class LeaderLease:
         try:
             lease = self._api.get(LEASES, self._name, self._namespace, timeout_s=limit_s)
         except NotFound:
-            # Whoever held it may not know yet, and writes until its time is over.
+            # The holder may not know yet, and it writes until its time is over.
             if self._leading or self._observed is None or self._free(self._observed):
                 self._create()
             return
         spec = lease.setdefault("spec", {})
         if self._leading and spec.get("holderIdentity") != self._identity:
-            self._stop_leading(f"{spec.get('holderIdentity') or 'nobody'} holds the lease")
+            self._stop_leading(f"{spec.get('holderIdentity') or 'no process'} holds the lease")
         # From the answer's coming on: its holder may have renewed it while the question was on its way.
         self._observe(lease, self._monotonic())
         if not self._leading and not self._free(spec):
@@ -242,10 +247,10 @@ class LeaderLease:
         began = not self._leading
         with self._lock:
             if epoch < self._floor:
-                return  # told to start anew while the answer was on its way
+                return  # asked for a higher epoch while the answer was on its way
             if not began and self._may_write_until <= self._monotonic():
-                return  # too late, though nobody may have seen that yet: the next try takes the Lease anew
-            # The epoch first: nobody may write under the new leadership with the number of an old one.
+                return  # too late, even if no caller has asked yet: the next try takes the Lease again
+            # The epoch first: no write under the new leadership may carry the old number.
             self._epoch = epoch
             self._leading = True
             self._may_write_until = sent_at + self._times.renew_deadline_s

@@ -15,15 +15,15 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 PLAIN: Final = "text/plain; charset=utf-8"
 REQUEST_TIMEOUT_S: Final = 10.0
-"""Whoever sends nothing for so long is no longer waited for."""
+"""A client that sends nothing for this long is dropped."""
 
 ALL_ADDRESSES: Final = frozenset({"", "::"})
 
 MOST_CONNECTIONS: Final = 64
-"""Each has a thread, and whoever reaches the port may open as many as they like; probes are few."""
+"""Each has a thread, and any client that reaches the port may open many; probes need few."""
 
 FOR_NOBODY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""Errors that say nothing of a connection: it goes on to wait, and the next try meets the same."""
+"""Errors of this process, not of the connection: it still waits, and the next try fails in the same way."""
 PAUSE_S: Final = 0.1
 
 Check = Callable[[], str]
@@ -70,7 +70,7 @@ def pages(registry: CollectorRegistry, healthy: Check, ready: Check) -> Callable
 
 
 def address_of(listen: str) -> tuple[str, int]:
-    """Of ``host:port``; without a host all addresses."""
+    """Read ``host:port``; without a host it means all addresses."""
     host, _, port = listen.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -78,8 +78,8 @@ def address_of(listen: str) -> tuple[str, int]:
 def listening(host: str, port: int, backlog: int = 128) -> socket.socket:
     """A socket that takes connections; port 0 picks a free one. Raises :class:`OSError`.
 
-    ``""`` and ``::`` are all addresses of both families, since a cluster has pods of either; where the kernel
-    has no IPv6, those of the other.
+    ``""`` and ``::`` mean all addresses of both families, because a cluster may have pods of either. If the
+    kernel has no IPv6, they mean all IPv4 addresses.
     """
     if host in ALL_ADDRESSES:
         if socket.has_dualstack_ipv6():
@@ -93,13 +93,20 @@ def listening(host: str, port: int, backlog: int = 128) -> socket.socket:
 class GetServer:
     """Answers GETs on threads of its own; nothing is logged, since headers may hold tokens."""
 
-    def __init__(self, address: tuple[str, int], answer: Callable[[Request], Answer]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        answer: Callable[[Request], Answer],
+        *,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
         """Listens from now on, and answers once it is started. Port 0 picks a free one: see :attr:`port`."""
 
         class Handler(_Handler):
-            """Knows whom to ask."""
+            """Asks this ``answer`` and waits this long for a request."""
 
             ask = staticmethod(answer)
+            timeout = request_timeout_s
 
         self._server = _NumberedServer(address, Handler)
         self.port = int(self._server.server_address[1])
@@ -109,6 +116,10 @@ class GetServer:
         """Begin to answer."""
         self._thread.start()
         return self
+
+    def connections(self) -> int:
+        """How many connections are open."""
+        return self._server.connections()
 
     def stop(self) -> None:
         """Stop answering."""
@@ -120,12 +131,13 @@ class GetServer:
 class _Handler(BaseHTTPRequestHandler):
     ask: Callable[[Request], Answer]
     protocol_version = "HTTP/1.1"
-    timeout = REQUEST_TIMEOUT_S
 
     def do_GET(self) -> None:
         """Answer."""
         authorization = self.headers.get("Authorization") or ""
-        client = str(self.client_address[0]).removeprefix("::ffff:")  # of IPv4, on a socket of both families
+        client = str(self.client_address[0]).removeprefix(
+            "::ffff:"
+        )  # how a socket of both families shows IPv4
         request = Request(self.path.partition("?")[0], client, authorization)
         answer = type(self).ask(request)
         self.send_response(answer.status)
@@ -139,13 +151,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _NumberedServer(ThreadingHTTPServer):
-    """Knows itself by number only. A thread for each connection, none of which keeps the process alive."""
+    """Knows its own address by number only. Each connection has a thread, and none keeps the process
+    alive."""
 
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        """Without asking for this machine's name, as the base class does when it binds: where nobody answers,
-        that takes 10 s at each start, and an agent that is not there yet lets nothing start on its node."""
+        """Do not ask for this machine's name, as the base class does when it binds. Without a name server
+        that takes 10 s at each start, and until the agent runs no pod starts on its node."""
         self._lock = threading.Lock()
         self._connections: dict[int, socket.socket] = {}
         """In the order in which they came."""
@@ -155,8 +168,13 @@ class _NumberedServer(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
+    def connections(self) -> int:
+        """How many have a thread."""
+        with self._lock:
+            return len(self._connections)
+
     def get_request(self) -> tuple[socket.socket, Any]:
-        """The next one that waits; where there is no descriptor for it, after a while."""
+        """Take the next one that waits; pause first if there is no descriptor for it."""
         try:
             return super().get_request()
         except OSError as error:
@@ -165,7 +183,7 @@ class _NumberedServer(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """On a thread. Where there are too many, the one that came first goes."""
+        """Answer on a thread. If there are too many connections, the oldest is closed."""
         with self._lock:
             if len(self._connections) >= MOST_CONNECTIONS:
                 first = self._connections.pop(next(iter(self._connections)))

@@ -1,8 +1,8 @@
-"""How our processes hear that they are to end.
+"""How our processes hear that they have to end.
 
-A Python handler runs in the main thread, between two steps of whatever that is at. One that sets an Event on
-which the main thread waits hangs for good where it comes while the wait holds the Event's lock. So nothing is
-done in the handler: a thread is told through a pipe.
+Python runs a signal handler in the main thread, between any two steps. Suppose the main thread waits on an
+Event and holds its lock. A handler that sets this Event would then hang without end. So the handler does
+nothing, and a thread hears of the signal through a pipe.
 """
 
 import os

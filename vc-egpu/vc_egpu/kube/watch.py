@@ -1,20 +1,22 @@
-"""A live copy of one kind of object: list, then watch, and go on from where it broke off.
+"""A live copy of one kind of object: list, then watch, and go on from where the watch ended.
 
 The callback gets every change, one after the other, on the reflector's own thread. After a gap that the
-server cannot fill (410) everything is listed again, and what vanished meanwhile is reported as deleted. A
-change that was seen already is not reported twice; changes in between may be skipped (as with every watch),
-the last state never is.
+server cannot fill (410) all objects are listed again, and those that vanished are reported as deleted. A
+change is not reported twice. Changes in between may be skipped, as with every watch; the last state never is.
 
-No answer, event or object stops this for good, or is dropped unsaid: what cannot be read is asked for in a
-new list, an object that ``transform`` fails on is kept whole, and a server that does not let us get on (each
-watch ends at once, each list is too old when it has come) is asked ever more seldom, and the log says so.
+No answer, event or object stops a watch or is dropped in silence:
 
-A server that was restarted knows no earlier version, so that all who watch list anew in one moment. Agents,
-of whom there are thousands, and who choose by fields what they see, then ask for what it has in memory.
+- What cannot be read is asked for in a new list.
+- An object that ``transform`` fails on is kept whole.
+- A server that ends each watch at once, or whose lists are too old when they come, is asked less and less
+  often. The log says so.
 
-A server whose history was set back (etcd restored from a backup) takes a watch that goes on from where it has
-not been yet. It says nothing until it gets there, and never tells what changed before. So whoever was cut off
-asks first how far it has come.
+A server that was restarted knows no earlier version, so all its clients list at the same moment. Thousands of
+agents select what they see by fields, so they ask for what the server has in memory.
+
+A server whose history was set back (etcd was restored from a backup) accepts a watch from a version that it
+has not reached. It stays silent until it gets there, and never reports what changed before. So after each
+break we first ask how far the server is.
 """
 
 import logging
@@ -50,16 +52,16 @@ Key = tuple[str, str]
 IDLE_TIMEOUT_S: Final = 100.0
 """A watch that says nothing for this long (bookmarks come about once a minute) is taken for dead."""
 _SERVER_TIMEOUT_S: Final = (300, 600)
-"""Drawn anew for each watch: what began in one moment (after a restart of the server) does not end in one."""
+"""Drawn for each watch: watches that began together (after a restart of the server) do not end together."""
 _LASTED_S: Final = 1.0
 """A watch that ended sooner was ended at once."""
 _SILENCES: Final = 2
-"""After so many in a row the place to go on from is not believed any more."""
+"""After so many in a row we no longer trust the version to go on from."""
 _IN_VAIN: Final = 5
-"""After so many in a row that ended at once, without a word or with an error, all is listed again: an event
-that the server cannot tell is told to nobody who goes on from before it."""
+"""After so many watches in a row that ended at once, without an event or with an error, all is listed again.
+An event that the server cannot send stays unsent to every watch from before it."""
 _EARLY_S: Final = 2.0
-"""A watch that the server ends so long before its time was cut off."""
+"""A watch that the server ends this long before its time was cut off."""
 _TOLD: Final = frozenset({1, 5, 20})
 _TOLD_EVERY: Final = 60
 """Failures that are warned about; the last is about every ten minutes."""
@@ -142,7 +144,7 @@ class Reflector:
         self._store: dict[Key, Json] = {}
         self._version: str | None = None
         self._at_least = ""
-        """From where the server said that it cannot go on; empty: what it has in memory does not do."""
+        """The version from which the server cannot go on; empty: a list from its memory is not enough."""
         self._reached = ""
         self._silences = self._in_vain = 0
         self._sure = False
@@ -170,9 +172,9 @@ class Reflector:
             self._thread.join(timeout_s)
 
     def list_again(self) -> None:
-        """Somebody knows better than this watch does: it is not gone on with, all is listed anew.
+        """The caller knows more than this watch: end it and list all objects again.
 
-        Nothing happens where there is no version to go on from: a list is then under way or comes next.
+        Nothing happens if there is no version to go on from, because then a list is under way or comes next.
         """
         if self._version is not None:
             self._doubted.set()
@@ -211,34 +213,42 @@ class Reflector:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            if self._doubted.is_set():
-                self._doubted.clear()
-                self._version = None
-            try:
-                if self._version is None:
-                    self._list()
-                self._watch()
-            except Gone as error:
-                # Not at once: where lists take longer than the server remembers, each ends like this.
-                if self._version is not None and self._selectors["fieldSelector"]:
-                    self._at_least = self._version
-                self._version = None
-                self._pause(error, usual=True)
-            except NotFound as error:
-                # The CRD may come later: keep asking, and say so once in a while.
-                self._version = None
-                self._pause(error)
-            except KubeError as error:
-                if self._in_vain >= _IN_VAIN:
-                    self._version = None
-                self._pause(error)
-            except Exception as error:
-                logger.exception("watch %s: a fault of ours, listing again", self._path)
-                self._version = None
-                self._pause(error)
+            self._stopping.wait(self.turn())
 
-    def _pause(self, error: Exception, *, usual: bool = False) -> None:
-        """Wait before the next try; ``usual``: nothing to warn of unless it is so again and again."""
+    def turn(self) -> float:
+        """List if need be and watch until the watch ends; returns how long to wait before the next turn.
+
+        The reflector's thread does nothing else. No :class:`KubeError` comes out.
+        """
+        if self._doubted.is_set():
+            self._doubted.clear()
+            self._version = None
+        try:
+            if self._version is None:
+                self._list()
+            self._watch()
+        except Gone as error:
+            # Not at once: where lists take longer than the server remembers, each ends like this.
+            if self._version is not None and self._selectors["fieldSelector"]:
+                self._at_least = self._version
+            self._version = None
+            return self._pause_s(error, usual=True)
+        except NotFound as error:
+            # The CRD may come later: keep asking, and say so once in a while.
+            self._version = None
+            return self._pause_s(error)
+        except KubeError as error:
+            if self._in_vain >= _IN_VAIN:
+                self._version = None
+            return self._pause_s(error)
+        except Exception as error:
+            logger.exception("watch %s: a fault of ours, listing again", self._path)
+            self._version = None
+            return self._pause_s(error)
+        return 0.0
+
+    def _pause_s(self, error: Exception, *, usual: bool = False) -> float:
+        """How long to wait after this error; ``usual``: no warning unless it happens again and again."""
         if isinstance(error, KubeError) and error.status:
             self._answered_at = time.monotonic()
         delay_s = self._backoff.next_s()
@@ -247,7 +257,7 @@ class Reflector:
         told = failures in _TOLD or failures % _TOLD_EVERY == 0
         level = logging.WARNING if told and not (usual and failures == 1) else logging.DEBUG
         logger.log(level, "watch %s: %s; again in %.1f s", self._path, error, delay_s)
-        self._stopping.wait(max(delay_s, hint_s or 0.0))
+        return max(delay_s, hint_s or 0.0)
 
     def _list(self) -> None:
         at_least, self._at_least = self._at_least, ""
@@ -282,7 +292,8 @@ class Reflector:
         return self._kept(document)
 
     def _kept(self, document: Json) -> Json:
-        """What is kept of an object; all of it where that cannot be said: whoever reads it may complain."""
+        """What is kept of an object; all of it if ``transform`` fails, so that its reader can report the
+        fault."""
         try:
             return self._transform(document)
         except Exception:
@@ -292,12 +303,13 @@ class Reflector:
             return document
 
     def _was_set_back(self) -> bool:
-        """Whether the server has not come to where this is: then all has to be listed anew."""
+        """Whether the server is behind our version: then all has to be listed again."""
         try:
-            # Of any one object, whatever is chosen: to find one that fits may take reading all.
+            # Ask for any one object, without selectors: to find a matching one the server may have to read
+            # all.
             page = self._api.request("GET", self._path, query={"limit": 1})
         except Forbidden:
-            return False  # who may list some by name only
+            return False  # this account may list some objects by name only
         now, mine = str(page["metadata"].get("resourceVersion")), str(self._version)
         if not (now.isdecimal() and mine.isdecimal() and int(now) < int(mine)):
             return False

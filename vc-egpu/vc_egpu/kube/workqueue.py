@@ -1,7 +1,7 @@
 """A queue of keys for level-driven workers: no key twice at once, failures come back later.
 
-A key added while a worker has it is given out again afterwards, so no change is lost; a key added many times
-before a worker takes it is given out once.
+A key that is added while a worker has it is given out again afterwards, so no change is lost. A key that is
+added many times before a worker takes it is given out once.
 """
 
 import heapq
@@ -91,7 +91,7 @@ class WorkQueue(Generic[K]):
                     if left_s <= 0:
                         return None
                     wait_s = left_s if wait_s is None else min(wait_s, left_s)
-                # A key of next year is no longer a wait than a thread can have, which is an error.
+                # A key may be due next year, and a thread that waits longer than its limit raises an error.
                 self._condition.wait(None if wait_s is None else min(wait_s, threading.TIMEOUT_MAX))
 
     def done(self, key: K) -> None:

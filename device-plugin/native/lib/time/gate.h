@@ -13,13 +13,13 @@ enum {
     EGPU_HARD_QUEUE_NS = 4 * 1000 * 1000,    /* in flight under a cap: what was estimated wrongly is found soon */
     EGPU_UNKNOWN_DUE_NS = 40 * 1000 * 1000,  /* a unit of unknown length is overdue after that long */
     EGPU_OVERDUE_SLACK_NS = 2 * 1000 * 1000, /* others of a known length after twice the length and this */
-    EGPU_SECOND_STEP_NS = 500 * 1000,        /* whoever waits for a second to have room looks again then */
+    EGPU_SECOND_STEP_NS = 500 * 1000,        /* a waiter for room in a second looks again then */
     EGPU_PASS_STEP_NS = 1000 * 1000,         /* after a pass the next waits that long or an eighth of what the unit had,
                                               and each half as long again */
     EGPU_PASS_MAX_NS = 100 * 1000 * 1000,
-    EGPU_PASS_FAR_NS = 250 * 1000 * 1000,    /* under a cap each is paid for before the next, but in so long at last */
+    EGPU_PASS_FAR_NS = 250 * 1000 * 1000,    /* a pass is paid before the next, at most so long later */
     EGPU_PASS_UNKNOWN_NS = 5 * 1000 * 1000,  /* what one of unknown length pays */
-    EGPU_PASS_COST_NS = 10 * 1000 * 1000,    /* and any other at most: how long one that waits for others is, nobody knows */
+    EGPU_PASS_COST_NS = 10 * 1000 * 1000,    /* the most that any other pays: its length is unknown */
 };
 
 /* How many units may be in flight before the first of them has shown that the estimates are true. */

@@ -18,9 +18,9 @@ enum {
     SPARE_UNITS = 3,                /* one runs and one waits behind it: the card is busy, a third is only queue */
     TURN_NS = 25 * 1000 * 1000,     /* what others' turn on the card takes: units of 20 ms, and the look at their end */
     SAME_STREAM_TURNS = 2,          /* see `due_among` */
-    PAUSE_NS = 4 * 1000 * 1000,     /* who goes from unit to unit thinks no longer in between */
-    TURN_STEP_NS = 1000 * 1000,     /* who waits for others' work to end says so that often */
-    ROW_NS = 2 * 1000 * 1000,       /* nor who launches what belongs together */
+    PAUSE_NS = 4 * 1000 * 1000,     /* the longest pause inside one sequence of units */
+    TURN_STEP_NS = 1000 * 1000,     /* how often a waiter says that it waits for others' work */
+    ROW_NS = 2 * 1000 * 1000,       /* the longest pause inside one group of launches */
 };
 
 struct visit {

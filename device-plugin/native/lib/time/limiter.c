@@ -29,7 +29,9 @@ uint64_t egpu_limiter_rate(const struct egpu_share *share) {
     uint64_t cores = (uint64_t)clamp(share->cores_percent, 1, 100) * (EGPU_RATE_WHOLE / 100);
     if (share->policy == EGPU_CORES_HARD && cores == EGPU_RATE_WHOLE)
         return EGPU_RATE_FREE;
-    if (share->policy == EGPU_CORES_HARD) /* smaller ones would take what they got more from the largest */
+    /* Only a share above half keeps its whole burst. Tried on the fake card: smaller shares took theirs from the
+       largest share, which was a point shorter with kernels of 5 ms. */
+    if (share->policy == EGPU_CORES_HARD)
         return less_burst(cores, share->seconds_kept && cores > EGPU_RATE_WHOLE / 2);
     if (share->others_wanting == 0)
         return EGPU_RATE_FREE;

@@ -360,7 +360,8 @@ class Ledger:
         self._touched, self._last_copy = set[int](), object()
         other.__dict__.update(self.__dict__)
         other._touched = set[int]()
-        for name, array in self.booked().items():
+        for name in BOOKED:
+            array = getattr(self, name)
             room = getattr(spare, name, None)
             if room is not None and room.shape == array.shape:
                 room[rows] = array[rows]
@@ -372,10 +373,6 @@ class Ledger:
         other.ports, other.unoffered = dict(self.ports), _Unoffered()
         return other
 
-    def booked(self) -> dict[str, Ints]:
-        """The arrays that bookings change, by name. Each copy has its own."""
-        return {name: getattr(self, name) for name in _BOOKED}
-
     def _grow_rows(self) -> None:
         before = len(self.names)
         extra = before
@@ -383,7 +380,7 @@ class Ledger:
         self.columns += [{} for _ in range(extra)]
         self.uuids += [()] * extra
         self._free_rows = list(range(before + extra - 1, before - 1, -1))
-        for name in (*_BOOKED, *_FACTS):
+        for name in (*BOOKED, *_FACTS):
             array = getattr(self, name)
             fill = -1 if name == "kind" else 0
             tail = np.full((extra, *array.shape[1:]), fill, array.dtype)
@@ -398,17 +395,18 @@ class Ledger:
                 columns[name] = np.concatenate([column, np.full(extra, fill, np.int64)])
 
     def _grow_width(self) -> None:
-        for name in (*_BOOKED, *_FACTS):
+        for name in (*BOOKED, *_FACTS):
             array = getattr(self, name)
             if name in _PER_CARD:
                 fill = -1 if name == "kind" else 0
                 setattr(self, name, np.concatenate([array, np.full(array.shape, fill, array.dtype)], axis=1))
 
 
-_BOOKED: Final = (
+BOOKED: Final = (
     "memory_used", "physical_used", "high_cores", "low_cores", "all_cores", "sharers", "asleep", "alone",
     "host_used", "used", "row_memory", "row_cores",
 )  # fmt: skip
+"""Columns that bookings change: each copy has its own."""
 _FACTS: Final = (
     "kind", "usable", "memory_cap", "physical_cap", "ratio", "ratio_class", "host_cap", "high_cap", "low_cap",
     "max_sharers", "cap", "row_memory_cap", "row_cards",

@@ -19,8 +19,8 @@ _MAX_DIGITS: Final = 9
 def inherited(annotations: Mapping[str, str]) -> dict[str, str]:
     """The annotations that a PodGroup takes over from what it is made for.
 
-    Of our own those that users write. The others are written by the stack alone: copied from a Job they would
-    let its author forge a plan with the controller's rights.
+    From the stack's own annotations it takes only those that users write. Only the stack writes the others.
+    If the controller copied them from a Job, the Job's author could forge a plan.
     """
     return {
         key: value

@@ -121,7 +121,7 @@ def _labels(job: Job, task: Task, index: int) -> dict[str, str]:
 def _annotations(job: Job, task: Task, index: int) -> dict[str, str]:
     own = job.metadata.annotations
     inherited: dict[str, str] = {key: own[key] for key in _INHERITED_ANNOTATIONS if key in own}
-    # Whoever takes this mark off makes the pod anew: coming from the template it would come back without end.
+    # A pod with this mark is deleted and made again. From the template, the mark would come back each time.
     template = {k: v for k, v in task.template.metadata.annotations.items() if k != names.OUT_OF_SYNC}
     annotations = {
         **template,

@@ -1,6 +1,7 @@
 """Services, host lists, network policies and claims of a Job: made before its pods, kept as wanted."""
 
 import threading
+from typing import Final
 
 from vc_egpu.jobs.objects.pods import build_claims, owner_reference
 from vc_egpu.jobs.rules.plugins import plugins_of
@@ -10,18 +11,18 @@ from vc_egpu.kube.wire.errors import AlreadyExists, Unavailable
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.words.makers import controller_of
 
-_RESOURCES: dict[str, Resource] = {
+MADE: Final[dict[str, Resource]] = {
     resource.kind: resource
     for resource in (CONFIG_MAPS, SERVICES, NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS)
 }
 
 
 class InTheWay(Unavailable):
-    """Something of somebody else has the name; what an earlier Job of this name left goes soon."""
+    """Another owner has an object of this name. The rest of an earlier Job of this name goes soon."""
 
     def __init__(self, job: Job, present: Json) -> None:
         owner, metadata = controller_of(present), present["metadata"]
-        whose = f"{owner['kind']} {owner['name']}" if owner else "nobody"
+        whose = f"{owner['kind']} {owner['name']}" if owner else "no controller"
         if owner and (owner["kind"], owner["name"]) == (job.kind, job.metadata.name):
             whose = "an earlier Job of this name"
         what = f"{present['kind']} {metadata.get('namespace') or job.metadata.namespace}/{metadata['name']}"
@@ -36,14 +37,14 @@ class ObjectKeeper:
         self._lock = threading.Lock()
         self._done: dict[str, list[Json]] = {}
 
-    def ensure(self, job: Job, *, anew: bool = False) -> None:
+    def ensure(self, job: Job, *, look_again: bool = False) -> None:
         """Make what is missing and update host lists after scaling; raises KubeError.
 
-        ``anew``: look at all of it, somebody may have deleted it meanwhile.
+        ``look_again``: look at every object, because a user may have deleted one.
         """
         wanted = [*build_claims(job), *(thing for plugin in plugins_of(job) for thing in plugin.objects())]
         with self._lock:
-            if self._done.get(job.metadata.uid) == wanted and not anew:
+            if self._done.get(job.metadata.uid) == wanted and not look_again:
                 return
         for thing in wanted:
             self._ensure_one(job, thing)
@@ -56,12 +57,12 @@ class ObjectKeeper:
             self._done.pop(uid, None)
 
     def forget_all(self) -> None:
-        """Another process leads: what it does to them is not heard here."""
+        """Another process leads: we do not hear what it does to them."""
         with self._lock:
             self._done.clear()
 
     def _ensure_one(self, job: Job, thing: Json) -> None:
-        resource = _RESOURCES[thing["kind"]]
+        resource = MADE[thing["kind"]]
         metadata = {**thing["metadata"], "ownerReferences": [owner_reference(job)]}
         try:
             self._api.create(resource, {**thing, "metadata": metadata})

@@ -1,7 +1,7 @@
 """What a Job means where it says nothing, and what we refuse to run, by name.
 
-Volcano's webhook fills defaults in and refuses bad Jobs; a cluster without it has neither, so the controller
-does both on its own copy of the Job. The stored object is not changed.
+Volcano's webhook fills in defaults and refuses bad Jobs. A cluster without Volcano has no such webhook, so
+the controller does both on its own copy of the Job. The stored object does not change.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from vc_egpu.volcano.api.job import (
 MAX_POD_NAME: Final = 63
 """A pod's name is its host name."""
 MOST_PODS: Final = 10_000
-"""Of one Job, also one without cards, which no gang limit binds: each look names all of them."""
+"""The most pods of one Job. Each look names all of them, and no gang limit holds for a Job without cards."""
 _MAX_NAMED: Final = 8
 _INTERNAL_EVENTS: Final = frozenset({JobEvent.OUT_OF_SYNC, JobEvent.COMMAND_ISSUED, JobEvent.POD_RUNNING})
 _INTERNAL_ACTIONS: Final = frozenset({JobAction.SYNC_JOB, JobAction.ENQUEUE_JOB})
@@ -54,8 +54,8 @@ def complete(job: Job) -> Job:
 
 
 def bounded(job: Job) -> Job:
-    """The Job itself, or where it was scaled beyond :data:`MOST_PODS`, or below a minimum of its own, a copy
-    with so many of its replicas, and with minimums that can be reached: nobody may have refused that."""
+    """The Job itself, or a copy with fewer replicas if it was scaled beyond :data:`MOST_PODS`. The copy also
+    has minimums that its replicas can reach. No webhook may have refused such a Job."""
     total = job.total_replicas()
     if total <= MOST_PODS and not any(_minimums(job)):
         return job
@@ -81,7 +81,7 @@ def beyond(job: Job) -> Iterator[str]:
 
 
 def refusals(whole: Job) -> list[str]:
-    """Why it is not begun. One that has run goes on with what :func:`bounded` makes of it, anew as well."""
+    """Why the Job is not begun. A Job that has run goes on as :func:`bounded` makes it."""
     has_run = any(condition.status is JobPhase.RUNNING for condition in whole.status.conditions)
     return problems(bounded(whole) if has_run else whole)
 
@@ -99,7 +99,7 @@ def problems(job: Job) -> list[str]:
 
 
 def unreadable(job: Job) -> list[str]:
-    """Those of its problems for which no pod can be made of it: nobody knows what that should look like."""
+    """The problems that leave open what a pod of the Job should look like, so that none can be made."""
     return [*_templates(job), *_plugins(job)]
 
 
@@ -184,7 +184,7 @@ def _policy_list(where: str, policies: list[LifecyclePolicy]) -> Iterator[str]:
         if count > 1:
             yield f"{where}: {value} is answered {count} times"
     if JobEvent.ANY in events and len(events) > 1:
-        yield f"{where}: '*' answers every event, no other may stand beside it"
+        yield f"{where}: '*' answers every event, no other may stand next to it"
 
 
 def _dependencies(job: Job) -> Iterator[str]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from vc_egpu.jobs.rules import durations
-from vc_egpu.jobs.rules.views import Eviction, PodPhase, PodView, World, seconds, timestamp
+from vc_egpu.jobs.rules.times import duration, seconds, timestamp
+from vc_egpu.jobs.rules.views import Eviction, PodPhase, PodView, World
 from vc_egpu.volcano.api.job import JobPhase, JobStatus, Task
 from vc_egpu.volcano.api.meta import Json
 
@@ -25,7 +25,7 @@ class Group(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Delete a pod. ``mark``: write the out-of-sync mark first, so that nobody takes it for an eviction."""
+    """Delete a pod. ``mark``: write the out-of-sync mark first, so that it does not count as an eviction."""
 
     pod: PodView
     mark: bool
@@ -139,7 +139,7 @@ class Draft:
             )
             if phase in {*FINISHED, JobPhase.ABORTED}:
                 ran_s = world.now - seconds(world.job.metadata.creation_timestamp)
-                status.running_duration = durations.render(ran_s)
+                status.running_duration = duration(ran_s)
         after = _without_zeroes(status.document())
         return Decision(
             status=after if after != _without_zeroes(before) else None,

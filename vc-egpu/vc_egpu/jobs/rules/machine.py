@@ -1,12 +1,12 @@
 """The phase machine of a Job: pure. ``decide(world)`` says what the API server should be told now.
 
-The phases and their transitions are Volcano's. Three things are done otherwise, so that a controller may die
-between any two writes:
+The phases and their transitions are Volcano's. Three things differ, so that a controller may die between any
+two writes:
 
 - the status that records a restart (phase, retryCount, version) is written *before* pods are deleted. What
-  has to be deleted follows from that status at every later look;
-- ``status.state.reason`` names the action that led to the present phase; a restart reads from it, and from
-  the message beside it, which pods it may keep;
+  has to be deleted follows from that status at every later look.
+- ``status.state.reason`` names the action that led to the present phase. A restart reads from it, and from
+  the message next to it, which pods it may keep.
 - a PodGroup carries the version of the Job that it was made for: an older one is replaced.
 """
 
@@ -17,7 +17,8 @@ from typing import Final
 from vc_egpu.jobs.rules.draft import FINISHED, Decision, Draft, Group, Note
 from vc_egpu.jobs.rules.plugins import pod_name
 from vc_egpu.jobs.rules.policies import TARGETED, Answer, judge
-from vc_egpu.jobs.rules.views import PodPhase, PodView, World, seconds, timestamp
+from vc_egpu.jobs.rules.times import seconds, timestamp
+from vc_egpu.jobs.rules.views import PodPhase, PodView, World
 from vc_egpu.volcano.api.job import JobAction, JobPhase, Task
 from vc_egpu.volcano.api.podgroup import PodGroupPhase
 
@@ -188,7 +189,7 @@ def _why_failed(draft: Draft, succeeded: int) -> str:
 
 
 def _restarting(draft: Draft) -> None:
-    """Clear out what the restart does away with; then fail if the tries are used up, or begin anew."""
+    """Clear out what the restart deletes; then fail if the tries are used up, or begin again."""
     job = draft.world.job
     if _is_of_parts(draft):
         draft.kill(_still_there(draft), mark=True)

@@ -1,15 +1,15 @@
 """Lifecycle policies: from what the pods show to the action that the Job's author asked for.
 
-Happenings are read off the present state wherever it shows them (a failed pod is a failed pod until it is
-replaced), so that a controller that was away misses none. The caller has to remember evictions (a pod that is
-gone shows nothing), and since when a delayed action waits where the state does not say since when it is so.
+Happenings are read from the present state where it shows them: a failed pod stays failed until it is
+replaced. So a controller that was away misses none. The caller remembers evictions, because a deleted pod
+shows nothing. It also remembers since when a delayed action waits, if the state does not say it.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from vc_egpu.jobs.rules import durations
+from vc_egpu.jobs.rules.times import duration_s
 from vc_egpu.jobs.rules.views import Eviction, Happening, PodPhase, PodView, World
 from vc_egpu.volcano.api.job import Job, JobAction, JobEvent, LifecyclePolicy
 from vc_egpu.volcano.api.podgroup import PodGroupPhase
@@ -30,7 +30,7 @@ class Answer:
     targets: frozenset[str] = frozenset()
     """UIDs of the pods to restart, for targeted actions."""
     tasks: frozenset[str] = frozenset()
-    """Of which all pods are among them."""
+    """All pods of these tasks are among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ def _first_seen(world: World, event: JobEvent, who: str) -> tuple[float, str]:
 
 
 def _since(world: World, told: float, event: JobEvent, who: str) -> tuple[float, str]:
-    """Since when it is so, as an object tells, without a mark; as it was first seen where none tells, or
-    where a clock that is ahead of ours does: nobody waits until ours has caught up."""
+    """Since when it is so. If an object says it, there is no mark. If no object does, or its clock is ahead
+    of ours, the time of the first sight counts."""
     return (told, "") if 0 < told <= world.now else _first_seen(world, event, who)
 
 
@@ -147,7 +147,7 @@ def _match(job: Job, happening: Happening) -> tuple[JobAction, float] | None:
     own = next((task.policies for task in job.spec.tasks if task.name == happening.task), [])
     for policy in [*own, *job.spec.policies]:
         if policy.action is not None and _answers(policy, happening):
-            return policy.action, durations.parse(policy.timeout) if policy.timeout else 0.0
+            return policy.action, duration_s(policy.timeout) if policy.timeout else 0.0
     return None
 
 

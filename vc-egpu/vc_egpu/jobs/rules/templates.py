@@ -1,7 +1,7 @@
 """The shape of pod templates, as far as we read or write in them.
 
-The API server does not look into the template of a Volcano Job: it may hold anything, and says what is wrong
-only once a pod is to be made of it.
+The API server does not check the template of a Volcano Job, so it may hold anything. It refuses what is wrong
+only when a pod is made from it.
 """
 
 from collections.abc import Iterator, Mapping

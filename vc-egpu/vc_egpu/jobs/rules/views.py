@@ -1,11 +1,11 @@
-"""What the decisions on a Job see: values read from API objects, nothing else."""
+"""What the decisions on a Job see: values that were read from API objects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from vc_egpu.jobs.rules.times import seconds
 from vc_egpu.volcano.api.job import Job, JobAction, JobEvent
 from vc_egpu.volcano.api.podgroup import PodGroupPhase
 from vc_egpu.volcano.words import names
@@ -34,19 +34,19 @@ class PodView:
     uid: str
     task: str
     version: int
-    """Of the Job's status when the pod was made: events of pods older than the present one do not count."""
+    """The Job's version when the pod was made. Events of pods of an older version do not count."""
     phase: PodPhase
     terminating: bool = False
     out_of_sync: bool = False
-    """Marked to be deleted and made anew without any policy or retry (the lever of Volcano's controllers)."""
+    """Marked to be deleted and made again without a policy or a retry, as Volcano's controllers do it."""
     ready: bool = False
     restarts: int = 0
-    """Of all its containers together."""
+    """The restarts of all its containers together."""
     exit_code: int | None = None
-    """Of the first container, if it has ended."""
+    """The exit code of the first container, if it has ended."""
     created_at: float = 0.0
     ended_at: float = 0.0
-    """Of its last container (seconds since the epoch); 0 while none has ended, or none ever began."""
+    """When its last container ended (seconds since the epoch); 0 while none has ended, or none ever began."""
 
     @property
     def finished(self) -> bool:
@@ -96,7 +96,7 @@ class GroupView:
     uid: str
     phase: PodGroupPhase | None
     version: int = 0
-    """Of the Job's status when it was made: a restarted Job gets a new one."""
+    """The Job's version when it was made: a restarted Job gets a new PodGroup."""
     terminating: bool = False
 
     @classmethod
@@ -116,7 +116,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod that somebody deleted, and it was not us."""
+    """A pod that another client deleted, not this controller."""
 
     pod: str
     uid: str
@@ -165,21 +165,6 @@ class World:
     """False: it was edited into something of which no pod, and no PodGroup, can be made."""
     now: float = 0.0
     """Seconds since the epoch."""
-
-
-def seconds(text: Any) -> float:
-    """An RFC 3339 time as seconds since the epoch; 0 for anything else."""
-    if not isinstance(text, str):
-        return 0.0
-    try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
-
-
-def timestamp(at: float) -> str:
-    """Seconds since the epoch as Kubernetes writes them."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _pod_phase(text: Any) -> PodPhase:

@@ -1,15 +1,15 @@
-"""PodGroups on a cluster without Volcano: phase and counts, and groups for pods that no Volcano Job made."""
+"""PodGroups on a cluster without Volcano: phase, counts, and new groups for pods that have none."""
 
 import logging
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
+from vc_egpu.jobs.known.cluster import Known
+from vc_egpu.jobs.known.pods import CachedPod, trim
 from vc_egpu.jobs.objects import podgroups
-from vc_egpu.jobs.workers.cache import Latest
-from vc_egpu.jobs.workers.podcache import CachedPod, trim
 from vc_egpu.kube import ApiConnection, Json, Key, Resource
 from vc_egpu.kube.resources import BATCH_JOBS, DAEMON_SETS, POD_GROUPS, PODS, REPLICA_SETS, STATEFUL_SETS
 from vc_egpu.kube.wire.errors import AlreadyExists, Conflict, Forbidden, NotFound
@@ -19,13 +19,13 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_of
 
 EMPTY_FOR_S: Final = 120.0
-"""A PodGroup of pods of other controllers that had no pod for this long is deleted: scaled to nothing. Longer
-than cards are kept for a replacement."""
+"""A PodGroup for pods of other controllers is deleted after this time without pods: it was scaled to nothing.
+Cards are kept for a replacement for less time than this."""
 _LOOSE_PREFIX: Final = "podgroup-"
 _JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
 """A Job may be called ``podgroup``: its PodGroup is the Job worker's."""
 _OWNER_CACHE_S: Final = 30.0
-_OWNERS: Final[dict[tuple[str, str], Resource]] = {
+OWNERS: Final[dict[tuple[str, str], Resource]] = {
     (resource.api_version, resource.kind): resource
     for resource in (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, BATCH_JOBS)
 }
@@ -39,39 +39,35 @@ class GroupWorker:
     def __init__(
         self,
         api: ApiConnection,
+        known: Known,
         *,
-        groups: Latest[Json],
-        pod_cache: Latest[CachedPod],
-        namespace_annotations: Callable[[str], dict[str, str]],
-        tell_queues: Callable[[Iterable[str]], None],
+        ask_for_queues: Callable[[Iterable[str]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
-        self._groups = groups
-        self._pods = pod_cache
-        self._namespace_annotations = namespace_annotations
-        self._tell_queues = tell_queues
+        self._known = known
+        self._ask_for_queues = ask_for_queues
         self._clock = clock
         self._lock = threading.Lock()
         self._owners: OrderedDict[str, tuple[float, Json | None]] = OrderedDict()
         self._empty_since: dict[Key, float] = {}
 
     def rest(self) -> None:
-        """Another process leads: what has no pods now may have had some before this one leads again."""
+        """Another process leads: a group without pods may get some before this process leads again."""
         self._empty_since.clear()
 
     def look(self, key: Key) -> float | None:
         """Bring the status of one PodGroup up to date; seconds until the next look, or None."""
-        group, pods = self._groups.get(key), self._pods.by("group", key)
+        group, pods = self._known.groups.get(key), self._known.pods.by("group", key)
         queues = {pod.checked for pod in pods if pod.checked} | (
             {podgroups.queue_of(group)} if group else set()
         )
         if len(queues) > 1:
-            self._tell_queues(queues)  # to which of them it counts goes with the pods that are left
+            self._ask_for_queues(queues)  # the pods that are left decide to which of them it counts
         if group is None:
             self._empty_since.pop(key, None)
-            # Its pods name it, so it was deleted under them. What somebody else made is theirs to make again.
-            # Not for pods that go as well: the garbage collector deletes it as often as it is made.
+            # Its pods still name it, so it was deleted under them. We make again only what we made. If its
+            # pods go as well, the garbage collector would delete it each time we make it.
             for pod in pods if key[1].startswith(_LOOSE_PREFIX) else ():
                 if pod.managed and pod.job is None and pod.group is not None and not _is_over(pod):
                     self._make(pod)
@@ -92,14 +88,14 @@ class GroupWorker:
             # A merge patch of our own fields: others keep conditions in the same status.
             body = {"metadata": {"uid": group["metadata"]["uid"]}, "status": patch}
             try:
-                self._groups.put(self._api.patch(POD_GROUPS, key[1], body, key[0]))
+                self._known.groups.put(self._api.patch(POD_GROUPS, key[1], body, key[0]))
             except (NotFound, Conflict):
                 return None
         return wait_s
 
     def adopt(self, pod_key: Key) -> float | None:
         """Give a managed pod of another controller, or a bare one, its PodGroup."""
-        pod = self._pods.get(pod_key)
+        pod = self._known.pods.get(pod_key)
         if pod is None or not pod.managed or pod.job is not None or pod.group is not None:
             return None
         if _is_over(pod):
@@ -107,7 +103,7 @@ class GroupWorker:
         group = self._make(pod)
         body = {"metadata": {"uid": pod.uid, "annotations": {names.GROUP_NAME: group.name}}}
         try:
-            self._pods.put(trim(self._api.patch(PODS, pod_key[1], body, pod_key[0])))
+            self._known.pods.put(trim(self._api.patch(PODS, pod_key[1], body, pod_key[0])))
         except (NotFound, Conflict):
             logger.debug("pod %s is gone", "/".join(pod_key))
         return None
@@ -115,20 +111,20 @@ class GroupWorker:
     def _make(self, pod: CachedPod) -> podgroups.LooseGroup:
         namespace = pod.key[0]
         owner = self._owner(pod.document, namespace)
-        group = podgroups.loose_group(pod.document, owner, self._namespace_annotations(namespace))
-        present = self._groups.get((namespace, group.name))
+        group = podgroups.loose_group(pod.document, owner, self._known.namespace_annotations(namespace))
+        present = self._known.groups.get((namespace, group.name))
         if present is None:
             try:
                 answer = self._api.create(POD_GROUPS, podgroups.loose_group_document(group, pod.document))
             except AlreadyExists:
                 answer = self._api.get(POD_GROUPS, group.name, namespace)
-            self._groups.put(answer)
+            self._known.groups.put(answer)
         elif (present.get("spec") or {}).get("minMember") != group.min_member:
             body = {
                 "metadata": {"uid": present["metadata"]["uid"]},
                 "spec": {"minMember": group.min_member},
             }
-            self._groups.put(self._api.patch(POD_GROUPS, group.name, body, namespace))
+            self._known.groups.put(self._api.patch(POD_GROUPS, group.name, body, namespace))
         return group
 
     def _owner(self, document: Json, namespace: str) -> Json | None:
@@ -136,7 +132,7 @@ class GroupWorker:
         reference = controller_of(document)
         if not reference:
             return None
-        resource = _OWNERS.get((reference["apiVersion"], reference["kind"]))
+        resource = OWNERS.get((reference["apiVersion"], reference["kind"]))
         if resource is None:
             return None
         uid, now = str(reference["uid"]), self._clock()
@@ -155,7 +151,7 @@ class GroupWorker:
                 self._owners.popitem(last=False)
         return owner
 
-    def _sweep(self, key: Key, group: Json, pods: list[Any]) -> float | None:
+    def _sweep(self, key: Key, group: Json, pods: list[CachedPod]) -> float | None:
         """Delete a PodGroup of ours whose controller has no pods any more."""
         owner = controller_of(group)
         is_ours = key[1] == f"{_LOOSE_PREFIX}{owner.get('uid')}" and owner.get("apiVersion") != _JOB_API

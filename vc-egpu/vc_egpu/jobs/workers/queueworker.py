@@ -5,12 +5,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from vc_egpu.jobs.known.cluster import Known, Target
+from vc_egpu.jobs.known.pods import CachedPod
 from vc_egpu.jobs.objects import requests
 from vc_egpu.jobs.objects.podgroups import queue_of
-from vc_egpu.jobs.workers.cache import Latest
-from vc_egpu.jobs.workers.orders import Target, first_of
-from vc_egpu.jobs.workers.podcache import CachedPod
-from vc_egpu.kube import ApiConnection, EventRecorder, Json, key_of
+from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key, key_of
 from vc_egpu.kube.resources import COMMANDS, QUEUES
 from vc_egpu.kube.wire.errors import Conflict, NotFound
 from vc_egpu.volcano.api.command import Command, CommandAction
@@ -47,26 +46,14 @@ def queue_status(
 class QueueWorker:
     """Looks at queues."""
 
-    def __init__(
-        self,
-        api: ApiConnection,
-        *,
-        queues: Latest[Json],
-        groups: Latest[Json],
-        pod_cache: Latest[CachedPod],
-        commands: Latest[Json],
-        recorder: EventRecorder,
-    ) -> None:
+    def __init__(self, api: ApiConnection, known: Known, recorder: EventRecorder) -> None:
         self._api = api
-        self._queues = queues
-        self._groups = groups
-        self._pods = pod_cache
-        self._commands = commands
+        self._known = known
         self._recorder = recorder
 
-    def look(self, name: str) -> float | None:
+    def look(self, key: Key) -> float | None:
         """Bring the status of one queue up to date, and obey Commands for it."""
-        queue = self._queues.get(("", name))
+        queue, name = self._known.queues.get(key), key[1]
         if queue is None:
             return None
         gangs, pods = self._counted(name)
@@ -77,7 +64,7 @@ class QueueWorker:
         status = queue_status(old, state, gangs, used)
         if status != old:
             answer = self._api.update_status(QUEUES, {**queue, "status": status})
-            self._queues.put(answer)
+            self._known.queues.put(answer)
         if command is not None:
             self._take_down(queue, command, state)
             return 0.0  # there may be another
@@ -88,13 +75,13 @@ class QueueWorker:
 
         Pods whose PodGroup is not there count to the queue that they were checked for.
         """
-        checked = self._pods.by("checked", name)
+        checked = self._known.pods.by("checked", name)
         keys = {pod.group_key for pod in checked if pod.group_key is not None}
-        keys |= {key_of(group) for group in self._groups.by("queue", name)}
+        keys |= {key_of(group) for group in self._known.groups.by("queue", name)}
         pods = [pod for pod in checked if pod.group_key is None]
         gangs: list[Json] = []
         for key in sorted(keys):
-            group, members = self._groups.get(key), self._pods.by("group", key)
+            group, members = self._known.groups.get(key), self._known.pods.by("group", key)
             if group is None:
                 pods += [pod for pod in members if pod.checked == name]
             elif payer(queue_of(group), (pod.checked for pod in members)) == name:
@@ -105,7 +92,7 @@ class QueueWorker:
     def _command(self, queue: Json) -> Command | None:
         metadata = queue["metadata"]
         target = Target("Queue", "", metadata["name"], metadata["uid"])
-        return first_of(self._commands.by("target", target))
+        return self._known.first_command(target)
 
     def _take_down(self, queue: Json, command: Command, state: QueueState) -> None:
         meta = command.metadata
@@ -117,4 +104,4 @@ class QueueWorker:
             self._recorder.event(queue, "Warning", "UnknownAction", text)
         with contextlib.suppress(NotFound, Conflict):
             self._api.delete(COMMANDS, meta.name, meta.namespace, uid=meta.uid)
-        self._commands.gone((meta.namespace, meta.name), meta.uid)
+        self._known.commands.gone((meta.namespace, meta.name), meta.uid)

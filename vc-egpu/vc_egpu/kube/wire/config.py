@@ -25,7 +25,7 @@ from vc_egpu.kube.wire import proxies
 from vc_egpu.kube.wire.errors import Unauthorized
 
 _TOKEN_CHECK_S: Final = 5.0
-"""How often the token hook runs: it reads token files anew, and asks exec plugins at expiry."""
+"""How often the token hook runs: it reads token files again, and asks exec plugins at expiry."""
 
 
 class ConfigError(Exception):
@@ -51,9 +51,9 @@ class Endpoint:
     def pool_manager(self, *, pool_size: int, block: bool) -> Any:
         """A urllib3 pool manager with this endpoint's TLS settings, proxy and keep-alive."""
         if not self._configuration.verify_ssl:
-            # Who set `insecure-skip-tls-verify` knows it: urllib3 says so again at each request.
+            # The operator who set `insecure-skip-tls-verify` knows it, but urllib3 warns at each request.
             urllib3.disable_warnings(InsecureRequestWarning)
-        # Nor has anybody to know of a connection that was given up, or a read that was sent again.
+        # A dropped connection, or a read that was sent again, is not worth a line in the log either.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
         self._configuration.keep_alive = True
         self._configuration.connection_pool_maxsize = pool_size
@@ -72,7 +72,7 @@ class Endpoint:
                     raise Unauthorized(f"the token cannot be read: {error}", status=401) from error
                 header = str(found).strip() if found else None
                 if header is not None and not (header.isascii() and header.isprintable()):
-                    # Whoever tries to send it says what it is, in errors and logs.
+                    # The library that tries to send it would put it into errors and logs.
                     raise Unauthorized("the token has characters that no header may have", status=401)
                 self._header = header
                 self._checked_at = now
@@ -148,19 +148,19 @@ def _active_user(files: KubeConfigMerger, context: str | None) -> tuple[str, Map
 
 
 def _check_user(name: str, user: Mapping[str, Any], configuration: Any) -> None:
-    """Refuse what the official package passes over, and would do as somebody else."""
+    """Refuse what the official package ignores, and would do as another user."""
     wished = [key for key in user if key == "as" or key.startswith("as-")]
     if wished:
-        # What was to be done with somebody's rights would be done with those of the certificate beside it,
+        # Requests meant for the rights of another user would use those of the certificate in the same entry,
         # which are often an administrator's.
         raise ConfigError(
-            f"user {name!r} of the kubeconfig acts as somebody else ({wished[0]}: "
+            f"user {name!r} of the kubeconfig acts as another user ({wished[0]}: "
             f"{str(user[wished[0]])[:63]!r}), which is not supported: use credentials of their own"
         )
     plugin = user.get("exec") or user.get("auth-provider")
     if plugin and not configuration.api_key and not configuration.cert_file:
-        # It has logged why, or is none that is known; as nobody one may do next to nothing, and is told of
-        # that instead.
+        # The plugin has logged why, or is of an unknown kind. Without an identity we may do next to nothing,
+        # and the server's refusal says so.
         known = plugin if isinstance(plugin, dict) else {}
         command = str(known.get("command") or known.get("name") or plugin)[:63]
         raise ConfigError(f"user {name!r} of the kubeconfig: {command!r} has given no credentials")
@@ -177,7 +177,7 @@ def default_namespace(kubeconfig: str | Path | None = None, context: str | None 
         chosen = files.config["contexts"].get_with_name(context or _current_context(files))
         return str(chosen["context"].safe_get("namespace") or "default")
     except (ConfigException, OSError, TypeError):
-        return "default"  # no such file: whoever connects is told
+        return "default"  # no such file: the connection reports it
 
 
 def _in_cluster(kubeconfig: str | Path | None, context: str | None) -> bool:
@@ -191,8 +191,8 @@ def _in_pod() -> bool:
 
 
 def _not_at_once(configuration: Any) -> None:
-    """Credentials that were just given are not asked for again at the first request: what holds for five
-    minutes or less is over for the official package, and a plugin that opens a browser opened two."""
+    """Credentials that a plugin just gave are not asked for again at the first request. The official package
+    treats five minutes or less as expired, so a plugin that opens a browser opened two."""
     hook, loaded_at = configuration.refresh_api_key_hook, time.monotonic()
 
     def later(configuration: Any) -> None:
@@ -203,8 +203,9 @@ def _not_at_once(configuration: Any) -> None:
 
 
 def _read_again(configuration: Any, token_file: Path) -> None:
-    # The official package reads a kubeconfig's once, and such tokens live for an hour; a service account's by
-    # the time of day, which may have been set back since, and not at once where one is refused.
+    # The official package reads a kubeconfig's token once, and such tokens live for an hour. It reads a
+    # service account's token by the time of day, which may have been set back. It also does not read it at
+    # once after a refusal.
     def read(configuration: Any) -> None:
         try:
             token = token_file.read_text().strip()

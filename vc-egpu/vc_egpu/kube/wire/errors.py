@@ -3,7 +3,7 @@
 The type answers both questions, so that callers never compare status codes::
 
     KubeError
-    ├── Temporary               nobody's fault: the same call may succeed later (`retry_after_s`)
+    ├── Temporary               neither side's fault: the call may succeed later (`retry_after_s`)
     │   ├── Unavailable         not reached, connection broken, or 5xx; a write may have happened
     │   ├── RequestTimeout      no answer in time; a write may have happened
     │   └── TooManyRequests     429; nothing happened

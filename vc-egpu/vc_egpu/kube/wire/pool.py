@@ -1,10 +1,10 @@
-"""What urllib3 does not have: one deadline for all of a request, an end to a connection's rest, cheap heads.
+"""What urllib3 lacks: one deadline for a whole request, a limit on idle connections, cheap heads.
 
-urllib3's time-outs are for single socket operations, and its clock starts when it has a connection. A write
-under a lease must not begin after its time, however long it waited for a connection and for TLS, and a server
-that drips its answer must not hold a thread. All of HTTP stays urllib3's: these are its classes for timeout,
-connection and pool, each with the one thing added. A leader makes hundreds of small requests a second: what
-one costs is mostly its head, so this is read and written in the plainest way.
+urllib3's time-outs are for single socket operations, and its clock starts when it has a connection. But a
+write under a lease must not begin after its time, even if it waited long for a connection and for TLS. A
+server that sends its answer in drops must not hold a thread. All of HTTP stays urllib3's: these are its
+classes for timeout, connection and pool, each with one addition. A leader makes hundreds of small requests a
+second. Most of the cost is the head, so it is read and written in the plainest way.
 """
 
 import http.client
@@ -29,20 +29,20 @@ since, and is over one day. A busy connection would live on."""
 _READ: Final = frozenset(
     {"connection", "content-encoding", "content-length", "keep-alive", "retry-after", "transfer-encoding"}
 )
-"""Headers that somebody looks at; the others of an answer (most of them) are read over."""
+"""Headers that our code reads; the others of an answer (most of them) are skipped."""
 _MAX_HEADERS: Final = 100
 _MAX_LINE_BYTES: Final = 65536
 
 
 class TimeLeft(Timeout):
-    """What is left of ``limit_s`` since this was made, whoever asks and how often. For one request."""
+    """What is left of ``limit_s`` since this was made, however often it is asked. For one request."""
 
     def __init__(self, limit_s: float) -> None:
         super().__init__(total=limit_s, connect=min(CONNECT_TIMEOUT_S, limit_s))
         self._began = super().start_connect()
 
     def clone(self) -> Timeout:
-        """The same clock: a copy would start anew after the wait for a connection, and at a second try."""
+        """The same clock: a copy would start again after the wait for a connection, and at a second try."""
         return self
 
     def start_connect(self) -> float:
@@ -95,14 +95,14 @@ class _Answer(http.client.HTTPResponse):
             self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock, limit_s))
 
     def begin(self) -> None:
-        """Read the head, as the base class does but for its parser of headers: that is made for mail, and was
-        a fifth of a request."""
+        """Read the head as the base class does, but without its parser of headers. That one is made for mail,
+        and took a fifth of a request."""
         if self.headers is not None:
             return
         version, status, reason = self._read_status()
         while status < HTTPStatus.OK and status != HTTPStatus.SWITCHING_PROTOCOLS:
-            # A word in between (103 of a proxy, say): whoever takes it for the answer takes the answer for
-            # that of the next request.
+            # An interim answer (103 of a proxy, for example). If it were taken for the answer, the answer
+            # would be taken for that of the next request.
             _headers(self.fp)
             version, status, reason = self._read_status()
         if not version.startswith("HTTP/1."):
@@ -157,8 +157,8 @@ class _Aging(HTTPConnection):
 class _Connection(_Aging):
     response_class = _Answer
     _doubted_at = float("-inf")
-    """When an answer last did not come, to any of these. What took it (a load balancer that is another one by
-    now) took those that rested as well: each would cost one more time-out, and two are a lease."""
+    """When an answer last did not come, on any of these. Its cause (a load balancer that was replaced) broke
+    the idle connections as well. Each would cost one more time-out, and two time-outs cost a lease."""
     _rested_since = 0.0
     _pieces: list[bytes] | None = None
 
@@ -181,7 +181,7 @@ class _Connection(_Aging):
 
     @property
     def is_connected(self) -> bool:
-        """Nor rested for too long, or since before somebody waited in vain."""
+        """Nor idle for too long, or since before a request got no answer."""
         trusted = time.monotonic() - self._rested_since < REST_S and self._rested_since > self._doubted_at
         return trusted and super().is_connected
 

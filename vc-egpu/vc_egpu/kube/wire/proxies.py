@@ -1,8 +1,8 @@
 """Which proxy stands before the API server: the one that kubectl takes. The official package has other rules.
 
-A cluster's own (``proxy-url``) counts whatever the environment says. Else that of ``HTTPS_PROXY`` (or
-``HTTP_PROXY``, by the server's scheme) does, but for what ``NO_PROXY`` names, and for this machine itself: a
-local cluster is not reached by way of a company's proxy. ``ALL_PROXY`` is nothing to kubectl.
+A cluster's own (``proxy-url``) counts, whatever the environment says. Otherwise ``HTTPS_PROXY`` does (or
+``HTTP_PROXY``, by the server's scheme). Hosts in ``NO_PROXY`` and this machine itself need no proxy: a
+company's proxy does not lead to a local cluster. kubectl ignores ``ALL_PROXY``.
 """
 
 import ipaddress

@@ -1,9 +1,9 @@
-"""JSON that somebody else wrote into a cluster: whoever may make one object may not keep the others from us.
+"""JSON that other users wrote into a cluster: one user's object must not keep us from reading the others.
 
 Where an API keeps unknown fields (a Job's template, managed fields), objects may be nested thousands of
-levels deep. API servers take that; orjson does not beyond 1024 levels, so that one such object would make a
-page of a list, and each event of it, unreadable for ever. And Python gives up at 1000, where such a value is
-but compared, or named in an error. Nothing that we read is a tenth as deep: what is deeper is left out.
+levels deep. API servers take that, but orjson stops at 1024 levels. One such object would make a page of a
+list unreadable, and each event of it as well. Python gives up at 1000 levels when it compares such a value,
+or names it in an error. Nothing that we read is a tenth as deep, so what is deeper is left out.
 """
 
 import logging

@@ -44,7 +44,7 @@ _MIN_WRITE_S: Final = 0.05
 """A write that has less time than this left under the lease is not even begun."""
 _MOST_AT_ONCE: Final = 1 << 16
 MOST_RETRY_AFTER_S: Final = 60.0
-"""API servers say a second or so: whoever else answers in between is to stop no watch for hours."""
+"""API servers say about a second. A proxy in between must not stop a watch for hours."""
 _LEAST_PAUSE_S: Final = 0.05
 _NEVER_AGAIN: Final = urllib3.Retry(total=False)
 _ONCE_MORE: Final = urllib3.Retry(1, connect=0, respect_retry_after_header=False)

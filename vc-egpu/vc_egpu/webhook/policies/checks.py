@@ -38,7 +38,7 @@ class Identities:
 
     @property
     def controllers(self) -> tuple[str, ...]:
-        """Who may give a pod its PodGroup."""
+        """The accounts that may give a pod its PodGroup."""
         return (*self.admission, *self.jobs, *self.volcano)
 
 
@@ -85,7 +85,7 @@ def _pods_create() -> Json:
             (
                 f"!{quoted((names.CARDS, names.PLAN, names.SUSPEND))}.exists(a, a in variables.annotations)",
                 f"metadata.annotations: {names.CARDS}, {names.PLAN} and {names.SUSPEND} are written by the "
-                "admission layer and by nobody else",
+                "admission layer alone",
             ),
             (
                 f"!('{names.PAUSE}' in variables.annotations)",
@@ -153,7 +153,7 @@ def _pods_update(identities: Identities) -> Json:
             ),
             (
                 f"!{has_gate('oldObject')} || {has_gate('object')}",
-                f"spec.schedulingGates: {names.GATE} is lifted by the admission layer and by nobody else",
+                f"spec.schedulingGates: {names.GATE} is lifted by the admission layer alone",
             ),
             (
                 f"variables.controller || !({differs(repr(names.GROUP_NAME))})",
@@ -180,8 +180,8 @@ def _containers(pod: str) -> str:
 
 
 def _pods_debug() -> Json:
-    # The webhook refuses privileged containers beside a share; it is not asked about those that come later,
-    # since nobody could debug a pod while it is away.
+    # The webhook refuses privileged containers next to a share. It is not asked about debug containers, so
+    # that users can debug a pod while the webhook is away.
     containers = _containers("oldObject")
     shares = f"c.?resources.?requests.orValue({{}}).exists(k, k.startsWith('{names.SHARED_PREFIX}'))"
     new = "!oldObject.spec.?ephemeralContainers.orValue([]).exists(o, o.name == c.name)"
@@ -239,10 +239,10 @@ _ANSWERED_FOR: Final = (
 )
 """A pod that the admission layer answers for, as :func:`vc_egpu.volcano.codec.pod_codec.pod` sees it."""
 _NOT_OURS: Final = "not managed: the admission layer writes to no pod of others, and removes none"
-"""RBAC knows no labels: whoever took over its account could give a pod of the system another image."""
+"""RBAC knows no labels: an intruder with its account could give a system pod another image."""
 
 _LOW: Final = repr('"shareClass":"low"')
-"""As it stands in the cards annotation, which nobody but the admission controller writes."""
+"""As it stands in the cards annotation, which only the admission controller writes."""
 
 
 def _may_evict() -> str:
@@ -305,7 +305,7 @@ def _pod_groups(identities: Identities) -> Json:
             "old": old,
             "new": "object.metadata.?annotations.orValue({})",
             "judged": f"oldObject != null && {judged('oldObject')}",
-            # Of the old one too: whoever moves it could take off in the same write what makes it ours.
+            # The old object counts too: one write could move it and take off what makes it ours.
             "managed": (
                 f"'{names.PLAN}' in variables.old || variables.judged || {asks('object')} || "
                 f"oldObject != null && {asks('oldObject')}"
@@ -318,7 +318,7 @@ def _pod_groups(identities: Identities) -> Json:
         validations=[
             (
                 f"variables.ours || !({differs(repr(names.PLAN))})",
-                f"metadata.annotations: {names.PLAN} is written by the admission layer and by nobody else",
+                f"metadata.annotations: {names.PLAN} is written by the admission layer alone",
             ),
             (
                 "variables.controller || variables.scheduler || !variables.judged || " + judged("object"),
@@ -342,8 +342,9 @@ def _pod_groups(identities: Identities) -> Json:
 
 def _nodes(identities: Identities) -> Json:
     claim = f"'{NODE_NAME_CLAIM}'"
-    # Whoever takes over a node has its agent's account too: it draws no pods of others there, as with the
-    # kubelet's it could not (admission plugin NodeRestriction), nor has its Node collected as somebody's.
+    # An intruder on a node has its agent's account too. That account must not draw pods of others to the
+    # node, as the kubelet's cannot (admission plugin NodeRestriction). It must also not give the Node an
+    # owner, or the garbage collector could delete it.
     shared = (names.NVIDIA_PRODUCT_LABEL, names.NVIDIA_COUNT_LABEL, names.NVIDIA_PRESENT_LABEL)
     fine = f"k.startsWith('{names.MODEL_LABEL_PREFIX}') || k in {quoted(shared)} || "
     fine += "object.metadata.?labels[?k] == oldObject.metadata.?labels[?k]"
@@ -393,7 +394,7 @@ def _node_cards(identities: Identities) -> Json:
             (
                 f"{is_by(identities.node_agents)} || '{SUPERUSERS}' in request.userInfo.?groups.orValue([])",
                 f"metadata.annotations: {names.NODE_CARDS} and {names.NODE_SUSPENSION} are written by the "
-                "node's agent and by nobody else",
+                "node's agent alone",
             ),
         ],
     )

@@ -66,7 +66,7 @@ POD_IS_OURS: Final = " || ".join(
         asks_for_cards("object.?spec"),
     )
 )
-"""A new pod that the webhook has to see. Who brings our gate alone would be in a gang without being asked."""
+"""A new pod that the webhook has to see. A pod that brings only our gate would be in a gang unchecked."""
 
 POD_IS_ANOTHERS_MEMBER: Final = (
     f"'{names.GROUP_NAME}' in object.metadata.?annotations.orValue({{}}) && !({POD_IS_OURS})"
@@ -81,7 +81,7 @@ POD_WAS_OR_IS_OURS: Final = (
     + " || ".join((has_label("o.metadata"), has_any_annotation("o.metadata", WRITTEN_BY_US)))
     + ")"
 )
-"""An update of a pod that is managed, or that somebody makes look so."""
+"""An update of a pod that is managed, or that the update makes look so."""
 
 
 _TEMPLATE_ASKS: Final = (
@@ -97,6 +97,6 @@ JOB_IS_OURS: Final = (
 )
 """A Job with a task that asks for cards or carries the label, before or after.
 
-In a Job of our own CRD anything may stand where a list or a map belongs, such as the null of a ``limits:``
-with nothing behind it: a condition that fails would refuse Jobs that are none of our business.
+In a Job any value may stand in place of a list or a map, such as the null of an empty ``limits:``. A
+condition that fails on it would refuse Jobs that do not concern us.
 """

@@ -47,9 +47,9 @@ def policy(
     for expression, message, *detail in validations:
         check = {"expression": expression, "message": message, "reason": "Forbidden"}
         checks.append({**check, "messageExpression": detail[0]} if detail else check)
-    # The API server converts the objects for CEL once for all conditions, and three times more where they
-    # hold: conditions that seldom hold keep the policies cheap, on every write to every pod. It evaluates all
-    # of a list, whatever the first ones said: so they are one.
+    # The API server converts the objects for CEL once for all conditions, and three times more if they hold.
+    # Conditions that seldom hold keep the policies cheap on every write to every pod. The server evaluates a
+    # whole list of conditions even if the first is false, so they are one condition.
     if is_common:
         conditions = (*conditions, _any_fails([validation[0] for validation in validations], variables))
     spec: Json = {
@@ -70,7 +70,7 @@ def policy(
 
 
 def binding(name: str) -> Json:
-    """The policy of this name, in force for everybody."""
+    """The policy of this name, in force for all users."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",

@@ -76,8 +76,9 @@ def webhook_configurations(*, namespace: str = names.SYSTEM_NAMESPACE, url: str 
     }
     both = ["CREATE", "UPDATE"]
     mutating = [
-        # One entry for pods with the label and for those without: after another webhook the API server asks
-        # again only whom it asked before, and an entry for pods without the label would not match by then.
+        # One entry for pods with the label and for those without. After another webhook's change the API
+        # server asks only those entries again that it asked before. An entry for pods without the label would
+        # no longer match.
         webhook("pods", "/mutate/pods", pods, ["CREATE"], POD_IS_OURS),
         # The API server looks at a selector first, and converts no object for it. People apply pods of their
         # own; those of Jobs, of which there are many, are written to by controllers alone.
@@ -123,7 +124,7 @@ def files(identities: Identities | None = None) -> dict[str, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the files; usernames beside the default ones may be given."""
+    """Write the files; usernames may be given in addition to the default ones."""
     parser = argparse.ArgumentParser(
         prog="vc_egpu.webhook.policies.manifests", description=(__doc__ or "").splitlines()[0]
     )

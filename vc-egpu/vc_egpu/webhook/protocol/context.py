@@ -1,4 +1,4 @@
-"""What a review knows beside the object: the model table, settings, and caches of the cluster."""
+"""What a review knows apart from the object: the model table, settings, and caches of the cluster."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,8 +23,8 @@ class Settings:
     scheduler_name: str = names.SCHEDULER_DEFAULT
     """What binds managed pods: ``volcano`` or ``default-scheduler``."""
     ungrouped_scheduler_name: str = ""
-    """What binds those that name no PodGroup when they are made (of Deployments, bare ones), where it is not
-    the same: Volcano's controllers make PodGroups for pods of Volcano's scheduler only."""
+    """What binds pods that name no PodGroup when they are created (pods of Deployments, bare pods), if it
+    differs. Volcano's controllers make PodGroups only for pods of Volcano's scheduler."""
     unnamed_model_unlimited: bool = False
     """True: a queue that does not name a model does not cap it, as in Volcano."""
     job_controllers: frozenset[str] = frozenset(
@@ -33,14 +33,14 @@ class Settings:
             f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:vc-egpu-jobs",
         }
     )
-    """Who makes the pods of Volcano Jobs: those were checked when the Job came in."""
+    """The accounts that make the pods of Volcano Jobs. Those pods were checked with their Job."""
     keep_managed_fields: bool = False
     """True: the API server goes on noting who wrote which field of managed pods that a controller makes."""
     max_gang_members: int = 2048
     max_gang_cards: int = 16384
     """2,048 members × 8 cards: what a plan annotation can hold."""
     max_low_grace_s: int = 3600
-    """The longest that a pod of low priority may take to end: whoever takes its cards waits for that."""
+    """The longest that a pod of low priority may take to end: the gang that gets its cards waits for it."""
     max_listed_queues: int = 32
     """How many queues a refusal tries when it lists those that the user may use."""
 
@@ -61,7 +61,7 @@ class Settings:
 
 
 class QueueTree:
-    """The queues by name, with their parents and children. Immutable; built anew when a queue changes."""
+    """The queues by name, with their parents and children. Immutable: a change of a queue makes a new one."""
 
     def __init__(self, queues: Mapping[str, Json]) -> None:
         self._queues = queues
@@ -115,7 +115,7 @@ def parent_of(queue: Json) -> str:
 
 
 def state_of(queue: Json) -> str:
-    """``Open``, ``Closed``, ``Closing`` or ``Unknown``; a queue that nobody has looked at yet is open."""
+    """``Open``, ``Closed``, ``Closing`` or ``Unknown``; a queue without a state yet is open."""
     return str(mapping(queue.get("status")).get("state") or "Open")
 
 
@@ -143,7 +143,7 @@ class Review:
     namespace: str
     subject: Subject
     object: Json
-    """Of a deletion what is deleted."""
+    """For a deletion: the object that is deleted."""
     old_object: Json | None = None
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a review asks the cluster: may somebody do something, does a PodGroup exist.
+"""What a review asks the cluster: may this user do this, does that PodGroup exist.
 
 Reviews stay pure: they look answers up, and raise :class:`Unanswered` with all that they miss. The edge
 finds those answers (SubjectAccessReview, GET) and starts the review again.
@@ -16,7 +16,7 @@ SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who asks: the user of a request, or the service account that a pod will run as."""
+    """The user of a request, or the service account that a pod will run as."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class QueueLookup:
 
 @dataclass(frozen=True, slots=True)
 class MakerLookup:
-    """Who made an object of Kubernetes' own, which makes pods: the reference to its controller."""
+    """The maker of a Kubernetes object that makes pods: the reference to its controller."""
 
     namespace: str
     api_version: str
@@ -88,7 +88,7 @@ class MakerLookup:
 
     @classmethod
     def of(cls, namespace: str, reference: Mapping[str, Any]) -> "MakerLookup | None":
-        """For what this owner reference names; None for nobody, and for kinds that we may not read."""
+        """For what this owner reference names; None if it names none, and for kinds that we may not read."""
         kind = (str(reference.get("apiVersion") or ""), str(reference.get("kind") or ""))
         if kind not in MAKERS:
             return None

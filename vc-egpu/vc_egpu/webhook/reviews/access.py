@@ -1,4 +1,4 @@
-"""Who may use a queue and the class ``high``: the questions, and the refusals that name a way out."""
+"""Permission to use a queue and the class ``high``: the questions, and refusals that name a way out."""
 
 import difflib
 from collections.abc import Sequence
@@ -66,8 +66,8 @@ def check_queue(
 
 
 def _may_be(queue: str) -> bool:
-    """Whether there can be such a queue to put work in. Of others the API server is not asked: it takes no
-    address of a megabyte, and one with a slash for that of something else."""
+    """Whether there can be such a queue to put work in. The API server is not asked about other names: it
+    takes no address of a megabyte, and a slash would address another object."""
     return queue != ROOT_QUEUE and len(queue) <= names.LONGEST_OBJECT_NAME and "/" not in queue
 
 
@@ -95,7 +95,7 @@ def check_high(subjects: Sequence[Subject], namespace: str, context: Context, pa
 def _usable(subjects: Sequence[Subject], namespace: str, context: Context, meant: str = "") -> str:
     """The end of a refusal: which queues would do, and which of these may have been ``meant``.
 
-    Others are not guessed: they would be refused as well.
+    Other queues are not suggested, because the review would refuse them as well.
     """
     candidates = [
         name

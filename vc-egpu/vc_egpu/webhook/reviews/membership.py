@@ -1,10 +1,10 @@
 """Which PodGroup a pod may name, and which pods without an ask are members of a gang that asks.
 
-Volcano Jobs are not the only ones with gangs: operators make PodGroups for kinds of their own (a RayCluster,
-an MPIJob, a PyTorchJob, a LeaderWorkerSet) and pods that name them, some of which need no cards. A pod
-belongs to a group if its controller owns the group, or was made by the group's owner as far as that can be
-told from Kubernetes' own kinds; else whoever makes the pod must be allowed to change the PodGroup, as such an
-operator is.
+Other operators have gangs as well as Volcano Jobs. They make PodGroups for their own kinds (a RayCluster, an
+MPIJob, a PyTorchJob, a LeaderWorkerSet), and pods that name them. Some of these pods need no cards. A pod
+belongs to a group if its controller owns the group. It also belongs if the group's owner made that
+controller, as far as Kubernetes' own kinds show it. Otherwise the pod's creator must be allowed to change the
+PodGroup, as such an operator is.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _MOST_HOPS: Final = 3
 def pod_group(review: Review, context: Context) -> Json | None:
     """The PodGroup that the pod names; None where it names none, or one that is not there yet.
 
-    Refuses somebody else's, and for a pod of nobody's a missing one. Raises
+    Refuses a PodGroup of another owner, and a missing one for a pod without an owner. Raises
     :class:`~vc_egpu.webhook.protocol.questions.Unanswered`.
     """
     name = named(review)
@@ -55,8 +55,8 @@ def pod_group(review: Review, context: Context) -> Json | None:
 def is_member(review: Review, context: Context) -> bool:
     """Whether a pod that asks for no cards belongs to a gang that does, and so starts with it or not at all.
 
-    What cannot be held back (it is bound already) or is not the gang's own is left alone, not refused: it is
-    none of our business.
+    A pod that cannot be held back (it is bound already), or that is not the gang's own, is left alone and not
+    refused.
     """
     name = named(review)
     if not name or spec_of(review.object).get("nodeName"):

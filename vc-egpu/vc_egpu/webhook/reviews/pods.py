@@ -79,8 +79,8 @@ def _review(review: Review, context: Context) -> Decision:
     if group is None and membership.named(review):
         metadata["annotations"][names.GROUP_UNSEEN] = "true"
     if controller_of(pod) and not context.settings.keep_managed_fields:
-        # Nobody applies the pods that a controller makes. Without the first record of who wrote which field
-        # the API server keeps none: each later write costs it a third less, each copy is 40 % smaller.
+        # No user applies the pods that a controller makes. Without the first record of who wrote which field,
+        # the API server keeps none. Then each later write costs a third less, and each copy is 40 % smaller.
         metadata.pop("managedFields", None)
     completed = {
         **pod,

@@ -1,7 +1,7 @@
 """Queues: lowering needs ``update``, which the API server checks; raising needs ``set-cap`` as well.
 
-Without ``set-cap`` a queue may only be raised inside a parent that the requester may not update: what the
-children have together stays within what the operator gave the parent.
+Without ``set-cap`` a queue may be raised only inside a parent that the requester may not update. Then the
+children together stay within what the operator gave the parent.
 """
 
 import difflib
@@ -85,11 +85,10 @@ def review_queue(review: Review, context: Context) -> Decision:
 
 
 def review_queue_deleted(review: Review, context: Context) -> Decision:
-    """Keep a queue while others are under it, as Volcano's own webhook does, or cards in use, where it is
-    under another one itself: what is used would no longer count in the queues above it.
-
-    Raises :class:`~vc_egpu.webhook.protocol.questions.Unanswered` while only the cache says so: a user who
-    deletes a tree from its leaves up is faster than our watch.
+    """Keep a queue while others are under it, as Volcano's own webhook does. Keep it also while cards are in
+    use, if it has a parent: they would no longer count in the queues above it. Raises
+    :class:`~vc_egpu.webhook.protocol.questions.Unanswered` while only the cache says so. A user who deletes a
+    tree from its leaves up is faster than our watch.
     """
     name, answers = _name_of(review.object), context.answers
     below = context.queues.children(name)
@@ -115,7 +114,7 @@ def review_queue_deleted(review: Review, context: Context) -> Decision:
 
 
 def _check_parent(review: Review, context: Context) -> list[str]:
-    """Refuse a new place in the tree that nobody's cap could count in, or that would shut another queue.
+    """Refuse a new place in the tree where no cap could count, or that would shut another queue.
 
     Returns a warning about a parent that is not there: it may follow in the same file.
     """
@@ -335,8 +334,8 @@ def _below_use(queue: Json, stored: Json | None, context: Context) -> list[str]:
 
 
 def _use_of(queue: Json, queues: QueueTree, above: frozenset[str] = frozenset()) -> dict[str, Fraction]:
-    """What a queue uses by its status, or the queues below it together where that is more: a parent's status
-    need not have theirs in it. ``above``: queues that were on the way here, in which a circle would end."""
+    """What a queue uses by its status, or what the queues below it use together if that is more. A parent's
+    status may leave theirs out. ``above``: the queues on the way here, which end a circle."""
     allocated = mapping(mapping(queue.get("status")).get("allocated"))
     own = {key: _value_or_zero(raw) for key, raw in allocated.items()}
     way, below = above | {_name_of(queue)}, defaultdict[str, Fraction](Fraction)

@@ -1,7 +1,7 @@
 """How much an object may hold before it is read: all reviews wait for each one.
 
-The API server takes 3 MiB, and asks us before it checks anything. That is room for a million empty tasks,
-which would keep everybody waiting for minutes.
+The API server takes 3 MiB, and asks us before it checks anything. That is room for a million empty tasks, and
+all users would wait for minutes.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ MAX_PARTS: Final = 32_768
 
 
 def check_job(job: Json, max_tasks: int) -> None:
-    """Refuse Jobs of more tasks than a gang has members, and of more parts than anybody writes."""
+    """Refuse Jobs with more tasks than a gang has members, or with more parts than :data:`MAX_PARTS`."""
     tasks = items(spec_of(job).get("tasks"))
     if len(tasks) > max_tasks:
         raise Refusal(
@@ -28,9 +28,9 @@ def check_job(job: Json, max_tasks: int) -> None:
 
 
 def check_pods(specs: Sequence[Json], path: str) -> None:
-    """Refuse pod specs that together have more parts than anybody writes, or names that nothing can have.
+    """Refuse pod specs that together have more parts than :data:`MAX_PARTS`, or names that are too long.
 
-    What names of resources mean, and what accounts may, is remembered by these names.
+    These names are keys of what we remember about resources and accounts.
     """
     containers: list[dict[str, Any]] = []
     for spec in specs:

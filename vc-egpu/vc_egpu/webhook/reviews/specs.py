@@ -17,7 +17,7 @@ from vc_egpu.webhook.protocol.context import Context, items, mapping
 from vc_egpu.webhook.protocol.decision import Json, Refusal
 
 WRITTEN_BY_US: Final = (names.CARDS, names.PLAN, names.SUSPEND)
-"""Annotations that nobody may bring along."""
+"""Annotations that no user may set."""
 _KEPT_PLACES: Final = ("/etc/egpu", "/etc/ld.so.preload", "/run/egpu", "/usr/local/vc-egpu", "/var/run/egpu")
 """What the node agent puts into a container with shares."""
 
@@ -37,7 +37,7 @@ def refuse_forged(annotations: Mapping[str, Any], path: str, *, request_too: boo
     for name in (*WRITTEN_BY_US, *((names.REQUEST,) if request_too else ())):
         if name in annotations:
             writer = "the webhook" if name == names.REQUEST else "the admission layer"
-            raise Refusal(f'{path}["{name}"]: written by {writer} and by nobody else; leave it out')
+            raise Refusal(f'{path}["{name}"]: written by {writer} alone; leave it out')
     if names.PAUSE in annotations:
         raise Refusal(f'{path}["{names.PAUSE}"]: only for pods that run (kubectl egpu suspend); leave it out')
 
@@ -61,9 +61,9 @@ def decode_request(text: object) -> Request:
 
 
 def check_placement(spec: Json, path: str) -> None:
-    """Refuse pods that nobody could pin: bound by hand, with terms that match nothing, or held back by the
-    kube-scheduler until its own gang is complete, whose members would keep cards that they do not use. And
-    those that say more of their node than anybody can weigh."""
+    """Refuse pods that the admission layer could not pin. Such a pod is bound by hand, or has terms that
+    match nothing. Or the kube-scheduler holds it back until its own gang is complete, while the members keep
+    cards that they do not use. Refuse also pods that say more about their node than we can weigh."""
     if too_much := excess(spec):
         raise Refusal(f"{path}: {too_much} in one pod")
     if spec.get("nodeName"):
@@ -171,7 +171,7 @@ def _oversubscribes(annotations: Mapping[str, Any], path: str, ask: PodAsk) -> b
     if native is not None:
         name, each = native
         raise Refusal(
-            f'{path}["{names.OVERSUBSCRIBE}"]: "true" beside {names.native_resource(each.model)}: '
+            f'{path}["{names.OVERSUBSCRIBE}"]: "true" next to {names.native_resource(each.model)}: '
             f"{each.cards} of container {name!r}: the memory of whole cards cannot spill; leave it out, or "
             f"ask for shares ({names.shared_resource(each.model)})"
         )

@@ -18,18 +18,19 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_in
 from vc_egpu.volcano.words.resource_names import names_cards
 from vc_egpu.webhook.protocol.context import QueueTree
-from vc_egpu.webhook.reviews.tasks import asks_for_cards
+from vc_egpu.webhook.reviews.jobs.tasks import asks_for_cards
 
 Json = dict[str, Any]
 _KEPT_METADATA: Final = ("namespace", "name", "uid", "resourceVersion")
 _KEPT_ANNOTATIONS: Final = (names.PRIORITY, names.QUEUE_NAME)
 _KEPT_CHARS: Final = names.LONGEST_OBJECT_NAME + 1
-"""Of an annotation: what is longer means nothing, and says so when it is cut off here."""
+"""Characters of an annotation that are kept. A longer value is invalid anyway, and still is when it is cut
+here."""
 
 
 def slim(document: Json, spec_fields: tuple[str, ...] = ()) -> Json:
-    """Identity, maker, the annotations that matter, and the named fields of spec: a Job's template is large,
-    and whoever may make objects may make some hundred of a megabyte each."""
+    """Keep identity, maker, the annotations that matter, and the named fields of spec. A Job's template is
+    large, and a user may create hundreds of objects of a megabyte each."""
     metadata = document.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     kept = {key: metadata[key] for key in _KEPT_METADATA if key in metadata}
@@ -43,7 +44,7 @@ def slim(document: Json, spec_fields: tuple[str, ...] = ()) -> Json:
 
 
 def slim_group(document: Json) -> Json:
-    """Of a PodGroup its queue as well, and of what it needs one name that shows that it asks for cards."""
+    """Keep a PodGroup's queue as well, and one name in its needs that shows that it asks for cards."""
     needs = (document.get("spec") or {}).get("minResources") or {}
     shown = next((name for name in needs if names_cards([name])), None)
     kept = slim(document, ("queue",))
@@ -51,7 +52,7 @@ def slim_group(document: Json) -> Json:
 
 
 def slim_job(document: Json) -> Json:
-    """Of a Volcano Job its queue as well, and whether it asks for cards: only then did anybody look at it."""
+    """Keep a Volcano Job's queue as well, and whether it asks for cards: only such Jobs were checked."""
     kept = slim(document, ("queue",))
     return {**kept, "spec": {**kept["spec"], "asks": asks_for_cards(document)}}
 

@@ -1,7 +1,7 @@
-"""Takes in connections: no more at a time than there is memory for, and none for long that asks for nothing.
+"""Accepts connections: no more than memory allows, and none that stays idle for long.
 
-Any pod of the cluster reaches the webhook's port, and a connection over TLS holds a quarter of a MiB whether
-or not it is ever used. Whoever opened some two thousand of them took the memory of every review.
+Any pod of the cluster reaches the webhook's port. A connection over TLS holds a quarter of a MiB, used or
+not. A client that opened two thousand of them took the memory of every review.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Listener:
-    """Accepts for one server. Of more than ``most`` connections the one that was idle longest is closed."""
+    """Accepts for one server. If there are more than ``most`` connections, the longest idle one is closed."""
 
     def __init__(self, context: ssl.SSLContext | None, most: int, first_request_s: float) -> None:
         self._context = context
@@ -108,7 +108,7 @@ class Listener:
                 "ssl_shutdown_timeout": _GOODBYE_S,
             }
         try:
-            with suppress(OSError):  # whoever breaks off in mid-handshake, or speaks no TLS
+            with suppress(OSError):  # a client that breaks off in mid-handshake, or speaks no TLS
                 await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, **tls)
         finally:
             del self._arriving[connection]

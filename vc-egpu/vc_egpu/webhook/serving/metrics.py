@@ -9,7 +9,7 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """One registry per process, handed to whoever counts."""
+    """One registry for each process, handed to every part that counts."""
 
     registry: CollectorRegistry
     reviews: Counter

@@ -42,7 +42,7 @@ class SettingsFile(BaseModel):
     unnamed_model_unlimited: bool = False
     keep_managed_fields: bool = False
     job_controllers: tuple[str, ...] = ()
-    """Beside the default ones; see :class:`~.context.Settings`."""
+    """In addition to the default ones; see :class:`~.context.Settings`."""
     max_gang_members: Annotated[int, Field(ge=1, le=100_000)] = 2048
     max_gang_cards: Annotated[int, Field(ge=1, le=1_000_000)] = 16384
     max_low_grace_s: Annotated[int, Field(ge=1, le=2**31 - 1)] = 3600

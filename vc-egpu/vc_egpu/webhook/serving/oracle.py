@@ -27,9 +27,9 @@ from vc_egpu.webhook.serving.caches import slim_group
 
 ALLOWED_FOR_S: Final = 30.0
 ASK_AGAIN_S: Final = 10.0
-"""A "yes" that is still used after this long is asked for again beside the reviews, which do not wait."""
+"""A "yes" that is still used after this long is asked for again; reviews do not wait for it."""
 DENIED_FOR_S: Final = 2.0
-"""Short, so that whoever was just given leave is not refused for long."""
+"""Short, so that a user who was just given permission is not refused for long."""
 _REQUEST_TIMEOUT_S: Final = 4.0
 _MAX_REMEMBERED: Final = 20_000
 _THREADS: Final = 4
@@ -136,7 +136,7 @@ class Oracle:
                 answers.pod_groups[question] = value
 
     def refresh(self) -> None:
-        """Ask again, beside the reviews, for answers that are in use and no longer fresh."""
+        """Ask again for answers that are in use and no longer fresh; reviews do not wait."""
         if self.memory.due and (self._refresher is None or self._refresher.done()):
             self._refresher = asyncio.get_running_loop().create_task(self._refresh())
 
@@ -165,7 +165,7 @@ class Oracle:
         return await asyncio.shield(running)
 
     def _answered(self, question: Question, done: "asyncio.Future[Any]") -> None:
-        """From being asked to being remembered in one step: nobody asks for it once more in between."""
+        """The answer is remembered in the same step, so that no review asks for it again in between."""
         self._asking.pop(question, None)
         if isinstance(question, Access) and not done.cancelled() and done.exception() is None:
             self.memory.put(question, allowed=bool(done.result()))

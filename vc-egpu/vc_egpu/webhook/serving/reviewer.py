@@ -14,7 +14,7 @@ from vc_egpu.webhook.protocol.context import Context, Review, Settings
 from vc_egpu.webhook.protocol.decision import Decision, allow
 from vc_egpu.webhook.protocol.questions import Unanswered
 from vc_egpu.webhook.reviews.commands import review_command
-from vc_egpu.webhook.reviews.jobs import review_final_job, review_job
+from vc_egpu.webhook.reviews.jobs.review import review_final_job, review_job
 from vc_egpu.webhook.reviews.pods import review_pod
 from vc_egpu.webhook.reviews.queues import review_queue, review_queue_deleted
 from vc_egpu.webhook.serving.caches import Caches

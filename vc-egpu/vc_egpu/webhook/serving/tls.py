@@ -1,7 +1,7 @@
 """Keeps the webhook's certificates: in a Secret, in both webhook configurations, and in the live TLS context.
 
-Every replica runs this loop; no leader is needed, because the Secret is created only if it is absent and
-updated only at the version that was read: of two replicas that renew at once one wins, the other reads.
+Every replica runs this loop, and no leader is needed. The Secret is created only if it is absent, and updated
+only at the version that was read. If two replicas renew at once, one wins and the other reads.
 """
 
 import base64
@@ -19,7 +19,8 @@ from typing import Any, Final
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
 from vc_egpu.kube.wire.errors import AlreadyExists, Conflict, KubeError, NotFound
-from vc_egpu.webhook.serving.certificates import CertificateError, Lifetimes, Material, advance
+from vc_egpu.webhook.serving.authority import CertificateError
+from vc_egpu.webhook.serving.certificates import Lifetimes, Material, advance
 
 Json = dict[str, Any]
 CONFIGURATION: Final = "vc-egpu"
@@ -50,8 +51,8 @@ class TlsKeeper:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.context = _context()
-        """The listener's. Each handshake is moved to the newest certificate's own context: a live context
-        that is given a new certificate and then its key fails the handshakes in between."""
+        """The listener's. Each handshake moves to the newest certificate's own context. A live context that
+        gets a new certificate and then its key would fail the handshakes in between."""
         self.context.sni_callback = self._choose
         self.ready = threading.Event()
         self.not_after: datetime | None = None

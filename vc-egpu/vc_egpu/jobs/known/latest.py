@@ -1,7 +1,7 @@
-"""Objects as last heard of: from the watch or from the answers to our own writes, whichever is newer.
+"""The newest state of each object that we know, from the watch or from the answers to our own writes.
 
-Without the second source a controller that is quicker than its watch decides on a world in which its own
-last write has not happened, and does it again.
+A controller may be quicker than its watch. Without the answers it would decide on a world without its own
+last write, and would write again.
 """
 
 import threading
@@ -27,16 +27,16 @@ class Latest(Generic[T]):
         self._values: dict[Key, tuple[int, str, T]] = {}
         self._indexes: dict[str, dict[Hashable, set[Key]]] = {name: {} for name in self._indexers}
         self._gone: OrderedDict[str, bool] = OrderedDict()
-        """UIDs of what is gone, and whether the watch said so."""
+        """UIDs of deleted objects, and whether the watch reported the end."""
 
     def watch(self, change: Change) -> tuple[T | None, T]:
-        """Take a change from the watch; returns the value that the watch told before, and the one it tells.
+        """Take a change from the watch; returns the value that the watch reported before, and the new one.
 
-        Never an answer to a write of ours in their place: that may already hold what others did at the same
-        time, and whoever compares would take their change for no change.
+        Both values are from the watch, never from an answer to our own write. Such an answer may already hold
+        changes by others, so the caller would see no difference.
 
-        What the watch takes back itself is so: an API server whose history was set back (restored from a
-        backup) tells of older versions, and of objects again whose end it had told.
+        The watch is believed even when it goes back. An API server that was restored from a backup reports
+        older versions, and objects whose end it had reported.
         """
         key, document, before = key_of(change.object), change.object, change.old
         value = self._read(document)
@@ -55,7 +55,7 @@ class Latest(Generic[T]):
         return old, value
 
     def gone(self, key: Key, uid: str) -> None:
-        """We deleted the object, whatever the watch still tells of it."""
+        """We deleted the object, whatever the watch still reports about it."""
         with self._lock:
             self._bury(key, uid, told=self._gone.get(uid, False))
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from vc_egpu.jobs.workers.podcache import CachedPod, trim
+from vc_egpu.jobs.known.pods import CachedPod, trim
 from vc_egpu.volcano.words import names
 
 REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices present"}

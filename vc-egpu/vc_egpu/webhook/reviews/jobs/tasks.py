@@ -1,4 +1,4 @@
-"""The tasks of a Volcano Job as reviews see them, and what an update copies back into them."""
+"""A Volcano Job and its tasks as reviews see them, and what an update copies back into a task."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.quantity import QuantityError, parse
 from vc_egpu.volcano.words.resource_names import classify, names_cards
-from vc_egpu.webhook.protocol.context import annotations_of, items, labels_of, mapping, spec_of
+from vc_egpu.webhook.protocol.context import DEFAULT_QUEUE, annotations_of, items, labels_of, mapping, spec_of
 from vc_egpu.webhook.protocol.decision import Json
 from vc_egpu.webhook.reviews.gangs import Members
+from vc_egpu.webhook.reviews.jobs.respell import minimum_of, respell_task
 from vc_egpu.webhook.reviews.pods import complete_container
-from vc_egpu.webhook.reviews.respell import minimum_of, respell_task
 
 _TOTAL_KINDS: Final = frozenset({"memory-total", "cores-total"})
 
@@ -50,6 +50,11 @@ class Task:
         """True if the template carries the managed label."""
         return labels_of(self.template).get(names.MANAGED_LABEL) == "true"
 
+    @property
+    def grace_s(self) -> object:
+        """How long its pods may take to end, as the object says it."""
+        return self.pod_spec.get("terminationGracePeriodSeconds")
+
     def ask(self, table: ModelTable) -> PodAsk:
         """What each of its pods asks for; raises :class:`AskError`."""
         return read_pod(self.pod_spec, table, f"{self.path}.spec")
@@ -75,20 +80,72 @@ class Task:
         return _with_template(self.raw, {**self.template, "spec": spec}, label=True)
 
 
-def tasks_of(job: Json) -> list[Task]:
-    """All tasks; one without a name is called as Volcano will call it."""
-    found = items(spec_of(job).get("tasks"))
-    return [
-        Task(str(mapping(task).get("name") or f"default{index}"), mapping(task))
-        for index, task in enumerate(found)
-    ]
+@dataclass(frozen=True, slots=True)
+class TaskedJob:
+    """A Job with its tasks; ``raw`` is what the object holds."""
+
+    raw: Json
+    tasks: tuple[Task, ...]
+
+    @classmethod
+    def read(cls, job: Json) -> "TaskedJob":
+        """Read the tasks; one without a name is called as Volcano will call it."""
+        found = items(spec_of(job).get("tasks"))
+        tasks = (
+            Task(str(mapping(task).get("name") or f"default{index}"), mapping(task))
+            for index, task in enumerate(found)
+        )
+        return cls(job, tuple(tasks))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The Job's spec."""
+        return spec_of(self.raw)
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """The Job's own annotations."""
+        return annotations_of(self.raw)
+
+    @property
+    def queue(self) -> str:
+        """The queue that it names, or Volcano's default."""
+        return str(self.spec.get("queue") or DEFAULT_QUEUE)
+
+    @property
+    def min_available(self) -> int | None:
+        """The Job's own minimum; None where the tasks' minimums count (0 is Volcano's "not set")."""
+        return _count(self.spec.get("minAvailable"), 0, "spec.minAvailable") or None
+
+    def sizes(self) -> object:
+        """All that says how many pods start together, to compare."""
+        return (
+            self.spec.get("minAvailable"),
+            [(task.name, task.raw.get("replicas"), task.raw.get("minAvailable")) for task in self.tasks],
+        )
+
+    def queues(self) -> object:
+        """All that names a queue, to compare."""
+        named = [(task.name, task.annotations.get(names.QUEUE_NAME)) for task in self.tasks]
+        return self.spec.get("queue"), named
+
+    def classes(self) -> object:
+        """All that names a class, to compare."""
+        return (
+            self.annotations.get(names.PRIORITY),
+            self.spec.get("priorityClassName"),
+            [
+                (task.name, task.annotations.get(names.PRIORITY), task.pod_spec.get("priorityClassName"))
+                for task in self.tasks
+            ],
+        )
 
 
 def asks_for_cards(job: Json) -> bool:
     """Whether a Job is one that is reviewed: a task names a model, or carries the managed label."""
     return any(
         task.is_labelled or any(names_cards(_names(one)) for one in _containers(task.pod_spec))
-        for task in tasks_of(job)
+        for task in TaskedJob.read(job).tasks
     )
 
 
@@ -97,17 +154,12 @@ def _names(container: Json) -> Iterator[str]:
     return (name for kind in ("limits", "requests") for name in mapping(resources.get(kind)))
 
 
-def min_available_of(job: Json) -> int | None:
-    """The Job's own minimum; None where the tasks' minimums count (0 is Volcano's "not set")."""
-    return _count(spec_of(job).get("minAvailable"), 0, "spec.minAvailable") or None
-
-
 def copied_back(task: Task, stored: Task) -> tuple[Task, bool]:
     """(the task with what the webhook once wrote into the stored one, whether all asks are unchanged).
 
-    Whoever applies a manifest again leaves our totals and our label out: where a container's ask is still
-    the same they come back exactly as stored, and nothing is added that the stored one lacks. A container
-    whose ask changed loses the stored totals instead, so that they are counted anew.
+    A manifest that is applied again lacks our totals and our label. If a container's ask is still the same,
+    they come back exactly as stored, and no others are added. A container whose ask changed loses the stored
+    totals, so that they are counted again.
     """
     unchanged = True
     task = Task(task.name, respell_task(task.raw, stored.raw))
@@ -157,7 +209,7 @@ def _restore(container: Json, stored: Json) -> Json:
 
 
 def _without_totals(container: Json, stored: Json) -> Json:
-    """Drop what was carried over from the stored one by somebody who edited the live object."""
+    """Drop the stored totals that an edit of the live object carried over."""
     resources = dict(mapping(container.get("resources")))
     for kind, amounts in _written(stored).items():
         if amounts and isinstance(resources.get(kind), dict):

@@ -1,4 +1,4 @@
-"""What the controller keeps of each pod: enough to decide, small enough for all pods of a cluster."""
+"""What the controller keeps of each pod: enough for decisions, and small enough for all pods of a cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ _METADATA: Final = (
 _BULKY_ANNOTATIONS: Final = frozenset({names.CARDS, names.REQUEST, names.LAST_APPLIED})
 _SPEC: Final = ("nodeName", "overhead", "resources", "priorityClassName")
 _ALIKE_BYTES: Final = 4096
-"""What a larger spec requests goes with its pod: who makes and deletes such would fill memory."""
+"""A larger spec is not remembered: a user could fill memory by creating and deleting pods with such specs."""
 _JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
 
 
 def trim(document: Json) -> Json:
-    """A pod without what no decision here reads."""
+    """A pod without the fields that no decision reads."""
     metadata = {key: value for key, value in document["metadata"].items() if key in _METADATA}
     if "annotations" in metadata:
         metadata["annotations"] = {
@@ -67,8 +67,8 @@ def trim(document: Json) -> Json:
 def _phase(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> Any:
     """The phase; a managed pod that the kubelet refused never ran, so it has not failed.
 
-    Nothing of the user's went wrong (an agent was being replaced, say), and no policy shall fire: the
-    admission layer rolls the gang back, and the pod is made anew.
+    Nothing of the user's went wrong: an agent was being replaced, for example. So no policy fires. The
+    admission layer rolls the gang back, and a new pod is made.
     """
     managed = (metadata.get("labels") or {}).get(names.MANAGED_LABEL) == "true"
     return "Pending" if managed and refusal_of(status) else status.get("phase")
@@ -99,7 +99,7 @@ class CachedPod:
     """Its PodGroup's name, as its annotation says."""
     managed: bool
     checked: str
-    """The queue that it was checked for at the door; empty for what is over, or was not looked at there."""
+    """The queue that the webhook checked it for; empty if the pod is over or was not checked."""
     member: Member
     requested: requests.Amounts
     document: Json
@@ -155,5 +155,5 @@ def _requested_by(spec: bytes) -> requests.Amounts:
 
 @lru_cache(maxsize=4096)
 def _requested(spec: bytes) -> requests.Amounts:
-    # Pods of one template are alike: the sum is worked out once. Nobody changes it afterwards.
+    # Pods of one template are alike, so their sum is worked out once. No caller changes it.
     return requests.of_pod(orjson.loads(spec))

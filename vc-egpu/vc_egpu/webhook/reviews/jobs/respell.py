@@ -1,9 +1,9 @@
 """Volcano's own defaults and spelling, copied back into a Job that is applied again.
 
 Volcano's webhook fills in a Job's defaults when it is created, and refuses every later update that lacks
-them: a second ``kubectl apply`` of a manifest that left them out would fail. Where a field is absent and the
-stored one is what Volcano would have filled in, and where a number is only written otherwise, the stored
-spelling comes back. What a user really changes stays changed.
+them. A second ``kubectl apply`` of a manifest without them would fail. So the stored value comes back if a
+field is absent and Volcano would have filled it in. It also comes back if a number is only written
+differently. What a user really changes stays changed.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ def _respell_spec(spec: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, 
 
 
 def _name_of(container: Any) -> str | None:
-    """Nobody has looked at templates before us: what is no name is none."""
+    """No check of templates comes before ours: a value that is no string is no name."""
     name = mapping(container).get("name")
     return name if isinstance(name, str) else None
 

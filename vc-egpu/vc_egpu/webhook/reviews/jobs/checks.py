@@ -1,0 +1,147 @@
+"""The checks that a new Job has to pass, and an edited one for what changed."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from vc_egpu.volcano.codec.request import PodAsk
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.knobs import slips
+from vc_egpu.volcano.words.priority import ClassName, class_of, resolve
+from vc_egpu.webhook.protocol.context import (
+    DEFAULT_QUEUE,
+    Context,
+    Review,
+    items,
+    labels_of,
+    spec_of,
+)
+from vc_egpu.webhook.protocol.decision import MAX_WARNINGS, Refusal
+from vc_egpu.webhook.protocol.questions import Subject, any_allowed, together
+from vc_egpu.webhook.reviews import access, specs
+from vc_egpu.webhook.reviews.jobs.tasks import Task, TaskedJob
+
+ANNOTATIONS: Final = "metadata.annotations"
+_MAX_ACCOUNTS: Final = 32
+"""Each may cost the API server some questions, and the Job's author waits for all of them."""
+_TEMPLATE_ONLY = (names.CORE_POLICY, names.OVERSUBSCRIBE, names.CARD_POLICY, names.NODE_POLICY)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A task with its ask."""
+
+    task: Task
+    ask: PodAsk
+    is_new: bool
+    """Whether it has to pass every check, not only those of what changed."""
+    old: Task | None = None
+    """The stored task of the same name."""
+    is_readable: bool = True
+
+
+def is_managed(checked: Sequence[Checked]) -> bool:
+    """Whether a task asks for cards or carries the managed label; refuses a label of any other value."""
+    for item in checked:
+        specs.check_label(labels_of(item.task.template), f"{item.task.path}.metadata.labels")
+    return any(item.ask.is_managed or item.task.is_labelled for item in checked)
+
+
+def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context) -> list[str]:
+    """Check every template that is new or changed; returns warnings."""
+    warnings = [
+        f"{name} on the Job has no effect, it belongs on the pod template"
+        for name in _TEMPLATE_ONLY
+        if name in job.annotations
+    ]
+    warnings += slips(job.annotations, labels_of(job.raw), "metadata")
+    spec, new = job.spec, [item for item in checked if item.is_new]
+    if any(not each.native for item in new for each in item.ask.containers.values()):
+        specs.check_mounts(items(spec.get("volumes")), "spec.volumes")
+    for item in new:
+        task, path = item.task, item.task.path
+        specs.refuse_forged(task.annotations, f"{path}.{ANNOTATIONS}", request_too=True)
+        specs.check_placement(task.pod_spec, f"{path}.spec")
+        specs.check_isolation(task.pod_spec, f"{path}.spec", item.ask)
+        knobs = specs.check_knobs(task.annotations, f"{path}.{ANNOTATIONS}", item.ask, context.table)
+        named = task.pod_spec.get("schedulerName") or spec.get("schedulerName") or ""
+        where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"
+        _, warning = specs.scheduler_for(named, where, context.settings.binder(grouped=False))
+        warnings += [*knobs.warnings, *([warning] if warning else [])]
+        if len(warnings) < MAX_WARNINGS:  # no more are sent, and what is near takes time to find
+            warnings += slips(task.annotations, labels_of(task.template), f"{path}.metadata")
+    return warnings
+
+
+def subjects_of(review: Review, checked: Sequence[Checked]) -> list[list[Subject]]:
+    """For each service account of the templates: the requester and that account; one of the two must do."""
+    accounts = sorted({specs.service_account_of(item.task.pod_spec) for item in checked})
+    return [
+        [review.subject, Subject.of_service_account(review.namespace, account)] for account in accounts
+    ] or [[review.subject]]
+
+
+def check_queue(review: Review, subjects: Sequence[Sequence[Subject]], context: Context) -> str:
+    """Refuse a queue that the subjects may not use; returns the queue's name."""
+    if len(subjects) > _MAX_ACCOUNTS:
+        raise Refusal(
+            f"spec.tasks: {len(subjects)} service accounts, the limit is {_MAX_ACCOUNTS} in one Job"
+        )
+    named = str(spec_of(review.object).get("queue") or "")
+    queue = named or _default_queue(review, subjects, context)
+    together(
+        partial(access.check_queue, queue, pair, review.namespace, context, "spec.queue") for pair in subjects
+    )
+    return queue
+
+
+def check_named_queues(job: TaskedJob, queue: str) -> None:
+    """Refuse templates that name another queue than the Job: none of their pods would be let in."""
+    for task in job.tasks:
+        named = task.annotations.get(names.QUEUE_NAME)
+        if named and named != queue:
+            raise Refusal(
+                f'{task.path}.{ANNOTATIONS}["{names.QUEUE_NAME}"]: {str(named)[:63]!r}, but the Job is in '
+                f"queue {queue[:63]!r} (spec.queue); leave the annotation out"
+            )
+
+
+def _default_queue(review: Review, subjects: Sequence[Sequence[Subject]], context: Context) -> str:
+    """Volcano puts Jobs without a queue into ``default``: so do we for those who may use it."""
+    if DEFAULT_QUEUE not in context.queues:
+        return ""
+    questions = [
+        [access.queue_access(subject, names.VERB_USE, DEFAULT_QUEUE, review.namespace) for subject in pair]
+        for pair in subjects
+    ]
+    together(partial(any_allowed, context.answers, pair) for pair in questions)
+    return DEFAULT_QUEUE if all(any_allowed(context.answers, pair) for pair in questions) else ""
+
+
+def classes_of(job: TaskedJob, tasks: Iterable[Task]) -> list[ClassName]:
+    """The class of each of these tasks of the Job; raises PriorityError."""
+    of_job = class_of(job.annotations, ANNOTATIONS)
+    return [resolve(class_of(task.annotations, f"{task.path}.{ANNOTATIONS}"), of_job) for task in tasks]
+
+
+def check_classes(
+    review: Review, job: TaskedJob, subjects: Sequence[Sequence[Subject]], context: Context
+) -> None:
+    """One gang has one class; ``high`` needs leave, ``low`` goes soon; a named class must not preempt."""
+    tasks, classes = job.tasks, classes_of(job, job.tasks)
+    for task, cls in zip(tasks, classes, strict=True):
+        if cls != classes[0]:
+            raise Refusal(
+                f'spec.tasks: one gang with two priorities: task "{tasks[0].name[:63]}" is {classes[0]}, '
+                f'task "{task.name[:63]}" is {cls}; set {names.PRIORITY} on the Job instead'
+            )
+        specs.check_grace(task.pod_spec, cls, context, f"{task.path}.spec")
+        own = task.pod_spec.get("priorityClassName")
+        named = str(own or job.spec.get("priorityClassName") or "")
+        where = f"{task.path}.spec.priorityClassName" if own else "spec.priorityClassName"
+        specs.priority_class_for(named, cls, context, where)
+    if "high" in classes:
+        where = next((task.path for task in tasks if names.PRIORITY in task.annotations), "")
+        path = f'{where + "." if where else ""}{ANNOTATIONS}["{names.PRIORITY}"]'
+        together(partial(access.check_high, pair, review.namespace, context, path) for pair in subjects)

@@ -1,0 +1,195 @@
+"""An update of a Job. What stays as it was is not judged again; what changes has to pass every check."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vc_egpu.volcano.codec.request import AskError, PodAsk
+from vc_egpu.volcano.words.knobs import knobs_in
+from vc_egpu.webhook.protocol.context import (
+    Context,
+    Review,
+    annotations_of,
+    mapping,
+    spec_of,
+)
+from vc_egpu.webhook.protocol.decision import Decision, Json, allow
+from vc_egpu.webhook.reviews import gangs, size_limits, specs
+from vc_egpu.webhook.reviews.jobs import checks
+from vc_egpu.webhook.reviews.jobs.checks import ANNOTATIONS, Checked
+from vc_egpu.webhook.reviews.jobs.tasks import Task, TaskedJob, copied_back
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """The Job as it is stored and as it would be stored, with each task next to its stored self."""
+
+    before: TaskedJob
+    after: TaskedJob
+    """What an earlier review wrote into the stored tasks is copied back into these."""
+    checked: tuple[Checked, ...]
+    """The tasks of ``after``."""
+
+    @classmethod
+    def read(cls, job: Json, stored: Json, context: Context) -> "Edit":
+        """Pair the tasks by name. The ask of a task that changed, or is new, is read again."""
+        before, after = TaskedJob.read(stored), TaskedJob.read(job)
+        known = {task.name: task for task in before.tasks}
+        checked = tuple(_paired(task, known.get(task.name), context) for task in after.tasks)
+        return cls(before, TaskedJob(job, tuple(item.task for item in checked)), checked)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether a task is new, or its ask is.
+
+        Then the whole Job is checked: while a Job asks for no cards, its class and its size are not.
+        """
+        return any(item.is_new for item in self.checked)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether every task's ask can be read."""
+        return all(item.is_readable for item in self.checked)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the Job names another queue."""
+        return self.changes(lambda job: job.spec.get("queue"))
+
+    def changes(self, aspect: Callable[[TaskedJob], object]) -> bool:
+        """Whether this aspect of the Job differs."""
+        return aspect(self.before) != aspect(self.after)
+
+
+def _paired(task: Task, old: Task | None, context: Context) -> Checked:
+    restored, unchanged = (task, False) if old is None else copied_back(task, old)
+    if old is not None and unchanged:
+        return _read_stored(restored, old, context)
+    ask = restored.ask(context.table)
+    # A task that never asked for cards, in a Job older than the webhook, gets no label now.
+    is_new = ask.is_managed or old is None or old.is_labelled
+    return Checked(restored, ask, is_new, old)
+
+
+def _read_stored(task: Task, old: Task, context: Context) -> Checked:
+    """A task with the ask that it always had. It is not refused now, even if a new one would be."""
+    try:
+        ask = task.ask(context.table)
+    except AskError:
+        return Checked(task, PodAsk(), is_new=False, old=old, is_readable=False)
+    if task.template != old.template:
+        specs.refuse_forged(
+            {k: v for k, v in task.annotations.items() if old.annotations.get(k) != v},
+            f"{task.path}.{ANNOTATIONS}",
+            request_too=True,
+        )
+        specs.check_knobs(task.annotations, f"{task.path}.{ANNOTATIONS}", ask, context.table)
+    return Checked(task, ask, is_new=False, old=old)
+
+
+def review_edit(review: Review, stored: Json, context: Context) -> Decision:
+    """Review an update; raises Refusal, AskError and PriorityError."""
+    job = review.object
+    if mapping(job.get("metadata")).get("deletionTimestamp") and _only_lets_go(job, stored):
+        return allow()
+    for each in (job, stored):  # the stored one was not checked while it asked for no cards
+        size_limits.check_job(each, context.settings.max_gang_members)
+    edit = Edit.read(job, stored, context)
+    if not checks.is_managed(edit.checked) and edit.is_readable:
+        return allow()
+    _refuse_newly_forged(edit)
+    readable = [item for item in edit.checked if item.is_readable]
+    warnings = checks.check_templates(readable, edit.after, context)
+    _check_changes(review, edit, context)
+    warnings += [*_moved(edit), *_kept_by_those_there(edit)]
+    completed = [item.task.completed(item.ask) if item.is_new else item.task.raw for item in edit.checked]
+    return allow(job, {**job, "spec": {**spec_of(job), "tasks": completed}}, warnings)
+
+
+def _only_lets_go(job: Json, stored: Json) -> bool:
+    """A Job that is being deleted must be able to go.
+
+    A finalizer can keep it for as long as its author likes, and its queue and its class count until then.
+    """
+    return spec_of(job) == spec_of(stored) and annotations_of(job) == annotations_of(stored)
+
+
+def _refuse_newly_forged(edit: Edit) -> None:
+    before = edit.before.annotations
+    changed = {name: value for name, value in edit.after.annotations.items() if before.get(name) != value}
+    specs.refuse_forged(changed, ANNOTATIONS, request_too=True)
+
+
+def _moved(edit: Edit) -> list[str]:
+    """A warning that pods which were checked for a queue stay in it, even if they still wait."""
+    before, now = edit.before.queue, edit.after.queue
+    if now == before or not any(task.is_labelled for task in edit.before.tasks):
+        return []
+    return [
+        f"spec.queue: pods that are there stay in queue {before[:63]!r}, also those that wait; delete and "
+        f"apply the Job to have them in {now[:63]!r}"
+    ]
+
+
+def _kept_by_those_there(edit: Edit) -> list[str]:
+    """Warnings that a changed ask or annotation is for pods that are made later."""
+    return [
+        f"{item.task.path}: pods that are there keep what they were made with, those made later get this"
+        for item in edit.checked
+        if item.old is not None
+        and item.old.is_labelled
+        and (item.is_new or knobs_in(item.task.annotations) != knobs_in(item.old.annotations))
+    ]
+
+
+def _check_changes(review: Review, edit: Edit, context: Context) -> None:
+    """Check what this update changes: queue, class, size."""
+    after, subjects = edit.after, checks.subjects_of(review, edit.checked)
+    if edit.is_new or edit.is_moved:
+        checks.check_queue(review, subjects, context)
+    if edit.is_new or edit.changes(TaskedJob.queues):
+        checks.check_named_queues(after, after.queue)
+    if edit.is_new or edit.changes(TaskedJob.classes):
+        checks.check_classes(review, after, subjects, context)
+    _check_changed_grace(edit, context)
+    if edit.is_readable:
+        _check_growth(edit, context)
+
+
+def _check_changed_grace(edit: Edit, context: Context) -> None:
+    """It is checked here, because a pod that a Job makes is not checked for it again."""
+    for item in edit.checked:
+        before = item.old.grace_s if item.old is not None else None
+        if item.task.grace_s != before:
+            (cls,) = checks.classes_of(edit.after, [item.task])
+            specs.check_grace(item.task.pod_spec, cls, context, f"{item.task.path}.spec")
+
+
+def _check_growth(edit: Edit, context: Context) -> None:
+    """Check that a larger gang can come together, in its queue and at all."""
+    members = [item.task.members(item.ask) for item in edit.checked]
+    minimum = edit.after.min_available
+    need = gangs.least_need(members, minimum)
+    before = {} if edit.is_moved else _stored_need(edit.before, context)
+    grown = {resource: amount for resource, amount in need.items() if amount > before.get(resource, 0)}
+    if grown:
+        what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
+        gangs.check_caps(grown, edit.after.queue, context, "spec.queue", what)
+    if edit.is_new or sum(item.replicas for item in members) > _stored_replicas(edit.before):
+        gangs.check_size(members, context.settings, "spec.tasks")
+    if edit.is_new or edit.changes(TaskedJob.sizes):
+        gangs.check_minimums(members, minimum)
+
+
+def _stored_need(job: TaskedJob, context: Context) -> dict[str, int]:
+    try:
+        members = [task.members(task.ask(context.table)) for task in job.tasks]
+        return gangs.least_need(members, job.min_available)
+    except AskError:
+        return {}
+
+
+def _stored_replicas(job: TaskedJob) -> int:
+    try:
+        return sum(task.members(PodAsk()).replicas for task in job.tasks)
+    except AskError:
+        return 0
