@@ -7,7 +7,6 @@ A policy has two halves, which a pod may name apart: the order of nodes, and the
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from types import MappingProxyType
 from typing import Final, Protocol
 
 from vc_egpu.core.books.capacity import AskNeed, Need
@@ -108,7 +107,7 @@ def _roomiest(slot: Slot, ask: AskNeed) -> tuple[int, ...]:
 
 BINPACK: Final = Placement(policy.BINPACK, _ByFullness(-1, fill_up), _ByKey(_tightest))
 SPREAD: Final = Placement(policy.SPREAD, _ByFullness(1, one_by_one), _ByKey(_emptiest))
-TABLE: Final[Mapping[str, Placement]] = MappingProxyType({each.name: each for each in (BINPACK, SPREAD)})
+TABLE: Final[Mapping[str, Placement]] = {each.name: each for each in (BINPACK, SPREAD)}
 """By name. A name that is not in here gets the default."""
 
 ROOMIEST: Final[CardChoice] = _ByKey(_roomiest)
