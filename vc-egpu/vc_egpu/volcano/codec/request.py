@@ -172,7 +172,7 @@ def _read_container(
     counted = sorted(name for name, kind in kinds.items() if kind.kind in {"shared", "native"})
     if not counted:
         name = min(limits)
-        problem = "no model is named beside it" + _example(table)
+        problem = "no model is named with it" + _example(table)
         raise AskError(_limit(where, name), problem)
     # A word that is no model is a typing error (vgpu-mem): to name it helps more than "two models".
     models = [_model(kinds[name].model, _limit(where, name), table) for name in counted]
@@ -247,7 +247,7 @@ def _memory(limits: Mapping[str, Any], model: GpuModel, where: str) -> int | Non
     if names.LIMIT_MEMORY in limits and names.LIMIT_MEMORY_PERCENTAGE in limits:
         raise AskError(
             percent_path,
-            f"{limits[names.LIMIT_MEMORY_PERCENTAGE]} % beside "
+            f"{limits[names.LIMIT_MEMORY_PERCENTAGE]} % and "
             f"{names.LIMIT_MEMORY} {limits[names.LIMIT_MEMORY]}: give one of the two",
         )
     if names.LIMIT_MEMORY_PERCENTAGE in limits:
@@ -274,7 +274,7 @@ def _cores(limits: Mapping[str, Any], where: str) -> int:
     if names.LIMIT_MEMORY not in limits and names.LIMIT_MEMORY_PERCENTAGE not in limits:
         raise AskError(
             path,
-            f"{cores} without memory: name {names.LIMIT_MEMORY} or {names.LIMIT_MEMORY_PERCENTAGE} beside it",
+            f"{cores} without memory: name {names.LIMIT_MEMORY} or {names.LIMIT_MEMORY_PERCENTAGE} as well",
         )
     return cores
 

@@ -105,7 +105,7 @@ def pod_requests(spec: Document, has: Given = NOTHING_GIVEN) -> Resources:
     total = _sum(_requests(container, has) for container in spec.get("containers") or ())
     init_containers = spec.get("initContainers")
     if init_containers:
-        total = _beside_init(total, init_containers, has)
+        total = _with_init(total, init_containers, has)
     pod_level = _of_the_pod(spec.get("resources") or {}, total)
     if pod_level:
         level = resources(pod_level) if has.pod is None else _most(resources(pod_level), has.pod, has)
@@ -132,7 +132,7 @@ def _of_the_pod(block: Document, total: Resources) -> Document:
     return {**limits, **(block.get("requests") or {})}
 
 
-def _beside_init(total: Resources, init_containers: Iterable[Document], has: Given) -> Resources:
+def _with_init(total: Resources, init_containers: Iterable[Document], has: Given) -> Resources:
     """The containers' ``total`` with their sidecars, or the greediest moment before they begin."""
     sidecars = Resources()
     peak = Resources()
