@@ -101,10 +101,11 @@ test: root check toolchain test-unit test-e2e test-slice ## run everything that 
 
 # --- tests -----------------------------------------------------------------------------------
 .PHONY: check test-unit test-e2e test-long e2e-volcano
-check: venv ## run the linters and check the types
+check: venv ## run the linters, and check types, language and the order of rooms
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy vc-egpu device-plugin e2e
 	$(VENV)/bin/mypy tests  # by itself: both have a conftest.py
+	$(PYTEST) -q tests/unit/test_language.py tests/unit/test_house.py tests/unit/test_pure_core.py
 
 .PHONY: house
 house: venv ## show the structure of the code: rooms, imports, lines, private names that tests touch
