@@ -40,6 +40,8 @@ def test_both_stand_on_the_wire_as_agreed() -> None:
     assert SuspendOrder.decode(ORDER.encode()) == ORDER
     older = '{"version":1,"podUid":"u1","planId":"3-7"}'
     assert SuspendOrder.decode(older).cause is Cause.PRIORITY, "it knew no other cause"
+    newer = '{"version":1,"podUid":"u1","planId":"3-7","cause":"solar-flare"}'
+    assert SuspendOrder.decode(newer).plan_id == "3-7", "a word of a later version spoils nothing else"
     assert NodeSuspension.decode(node.encode()) == node
 
 

@@ -54,6 +54,14 @@ class _Form(NamedTuple):
     decode: Callable[[Plain], Any]
 
 
+class _Fields(NamedTuple):
+    """How the fields of a dataclass are written and read."""
+
+    forms: Mapping[str, _Form]
+    written: Iterable[tuple[str, Callable[[Any], Plain]]]
+    """Fields that do not go into the document as they are."""
+
+
 @cache
 def _form(kind: Any) -> _Form:
     kind = _bare(kind)
@@ -253,27 +261,25 @@ def _dataclass(kind: Any) -> _Form | None:
     fields = [one for one in dataclasses.fields(kind) if one.compare and one.init]
     names = [one.name for one in fields]
     needed = [one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING]
-    forms: dict[str, _Form] = {}
-    written: list[tuple[str, Callable[[Any], Plain]]] = []
-    """Fields that do not go into the document as they are."""
+    ready: list[_Fields] = []
 
-    def prepare() -> None:
-        """Not before the first value: a type may hold itself."""
-        hints = typing.get_type_hints(kind)
-        forms.update({name: _form(hints[name]) for name in names})
-        written.extend((name, form.encode) for name, form in forms.items() if form.encode is not _as_it_is)
+    def prepared() -> _Fields:
+        """Not before the first value: a type may hold itself. Other threads see all of it or nothing."""
+        if not ready:
+            hints = typing.get_type_hints(kind)
+            forms = {name: _form(hints[name]) for name in names}
+            written = [(name, form.encode) for name, form in forms.items() if form.encode is not _as_it_is]
+            ready.append(_Fields(forms, written))
+        return ready[0]
 
     def encode_fields(value: Any) -> Plain:
-        if not forms:
-            prepare()
         parts = {name: getattr(value, name) for name in names}
-        for name, write in written:
+        for name, write in prepared().written:
             parts[name] = write(parts[name])
         return parts
 
     def decode_fields(found: Plain) -> Any:
-        if not forms:
-            prepare()
+        forms = prepared().forms
         parts = _object(found)
         for name in parts.keys() - forms.keys():
             raise DamagedError(f"{kind.__name__} has no field {name!r}")

@@ -23,7 +23,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Card, CardId, Instant, MemberPlacement, Node, NodeName, PodUid, Share
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import AnnotationError, ContainerName, CoresPercent, MemoryMib
+from vc_egpu.volcano.words.annotations import (
+    AnnotationError,
+    CauseWord,
+    ContainerName,
+    CoresPercent,
+    MemoryMib,
+)
 
 MAX_PLAN_BYTES: Final = 240 * 1024
 """The API server allows 256 KiB for all annotations of an object; the rest is left to other writers."""
@@ -68,7 +74,7 @@ class _WirePlan(BaseModel):
     created: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
     victims: Annotated[tuple[_ShortUid, ...], Field(max_length=MAX_VICTIMS)] = ()
     suspends: Annotated[tuple[_ShortUid, ...], Field(max_length=MAX_VICTIMS)] = ()
-    cause: Cause = Cause.PRIORITY
+    cause: CauseWord = Cause.PRIORITY
     """Absent on plans of versions that knew no other cause."""
     nodes: Annotated[
         tuple[

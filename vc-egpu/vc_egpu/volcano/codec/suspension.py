@@ -12,7 +12,7 @@ from pydantic import Field
 
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import SuspensionState
-from vc_egpu.volcano.words.annotations import MAX_MEMORY_MIB, AnnotationError, Wire
+from vc_egpu.volcano.words.annotations import MAX_MEMORY_MIB, AnnotationError, CauseWord, Wire
 
 MAX_WHY: Final = 512
 MAX_SINCE: Final = 1 << 40
@@ -33,7 +33,7 @@ class SuspendOrder(Wire):
     plan_id: _OrderId
     """``<lease epoch>-<counter>``, no two orders have the same."""
     why: Annotated[str, Field(max_length=MAX_WHY)] = ""
-    cause: Cause = Cause.PRIORITY
+    cause: CauseWord = Cause.PRIORITY
     """Absent on orders of versions that did not say."""
     since: Annotated[int, Field(strict=True, ge=0, le=MAX_SINCE)] = 0
     """When it was given, in seconds of Unix time; 0: by a version that did not say."""

@@ -7,8 +7,10 @@ Each has a version and is decoded with bounds: pods and nodes are hostile input.
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
+
+from vc_egpu.core.model.causes import Cause
 
 MAX_MEMORY_MIB: Final = 16 * 1024 * 1024
 """16 TiB: far above any card, small enough that sums over a cluster stay within 64 bits."""
@@ -23,6 +25,14 @@ ModelName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$
 MemoryMib = Annotated[int, Field(strict=True, ge=1, le=MAX_MEMORY_MIB)]
 CoresPercent = Annotated[int, Field(strict=True, ge=0, le=CARD_CORES_PERCENT)]
 ContainerName = Annotated[str, Field(min_length=1, max_length=63)]
+
+
+def _known_cause(word: object) -> object:
+    """A later version may write a cause that this one does not know. The rest of its text still holds."""
+    return Cause.PRIORITY if isinstance(word, str) and word not in set(Cause) else word
+
+
+CauseWord = Annotated[Cause, BeforeValidator(_known_cause)]
 
 
 class AnnotationError(ValueError):
