@@ -145,7 +145,7 @@ class Identity:
             )
         known = self._grants.get(allocation.name)
         if known is not None:  # the container starts again: same name, same cards, no more questions
-            self._let_in_again(known)
+            self._start(known)
             return known
         owner = self._owners.of(resource, ids)
         grant = self.proven(allocation, owner.container, owner.pod)
@@ -226,18 +226,17 @@ class Identity:
         with self._room:
             held = self._held(self._grants.all())
             _fits(stock, held, waiting, grant)
-            self._refuse_if_closed(stock, grant)
             self._grants.reserve(grant)
         try:
-            self._write(stock, grant)
+            self._start(grant)  # cards and node may have changed while others were counted
         except NotAdmittedError:
             with suppress(OSError):  # held on then: the next try takes it over, or its pod's end frees it
                 self._grants.release(grant.name)
             raise
         self._around.wake()
 
-    def _let_in_again(self, grant: Grant) -> None:
-        """The container was let in before: its room is its own."""
+    def _start(self, grant: Grant) -> None:
+        """Look at node and cards as they are now, and write the files. Its room is the container's own."""
         stock = self._around.stock
         self._refuse_if_closed(stock, grant)
         for share in grant.shares:

@@ -129,6 +129,23 @@ def test_ill_and_unoffered_cards(world: World) -> None:
     refused(world, "FAILED_PRECONDITION", "card GPU-1 is ill: XID 79")
 
 
+def test_a_card_that_falls_ill_while_its_room_is_looked_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers are counted one by one. So the cards are looked at again right before files are written."""
+    world.serve()
+    world.pods.put(planned("p", "u1", MAIN))
+    world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
+
+    def falls_ill() -> tuple[str, ...]:
+        world.change_card("GPU-1", healthy=False, reason="XID 79")
+        return ()
+
+    monkeypatch.setattr(world, "suspended", falls_ill)
+    refused(world, "FAILED_PRECONDITION", "card GPU-1 is ill: XID 79")
+    assert world.grants.all() == [], "nothing of it is counted"
+
+
 def test_no_room_beside_what_is_in(world: World) -> None:
     world.serve()
     world.pods.put(planned("a", "ua", {"main": [("GPU-1", 60000)]}, plan_id="1-1"))
