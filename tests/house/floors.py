@@ -135,5 +135,3 @@ MOST_LINES: Final = 600
 MOST_LINES_OF_A_FUNCTION: Final = 70
 GENERATED: Final = frozenset({"kubelet_api"})
 """Folders that a tool writes: no limits hold there."""
-EXEMPT_C_ROOMS: Final = frozenset({"time"})
-"""Rooms of the isolation library without a limit on their number of modules, until isolation is rebuilt."""

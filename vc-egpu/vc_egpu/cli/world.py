@@ -176,11 +176,6 @@ ON_ITS_WAY: Final = frozenset({"Suspending", "Suspended", "Resuming"})
 """Reasons of the condition that say where a running pod is."""
 
 
-def is_suspended(pod: Json) -> bool:
-    """Whether it has left its cards for a while: they are not its own meanwhile."""
-    return names.SUSPEND in annotations(pod) and phase(pod) == "Suspended"
-
-
 def finished(pod: Json) -> bool:
     """Whether its shares have ended with it."""
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}

@@ -29,11 +29,6 @@ class QueueRow:
     """Gangs of this very queue that are in, in whole or in part."""
     waiting: Waiting
 
-    @property
-    def waiting_by_reason(self) -> dict[str, int]:
-        """The gangs that wait, whatever their class; reasons in order."""
-        return by_reason(self.waiting)
-
 
 def queues(
     snapshot: Snapshot, used: Mapping[QueueName, Amounts], rows: Iterable[GangRow]
