@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from unit.admission.build import TABLE, Json, added, deleted, group, pod, queue, version
 from unit.admission.stage import GROUPS, loop_on
-from vc_egpu.admission.execution.outcomes import GroupWrite
+from vc_egpu.admission.execution.outcomes import GroupReport, GroupWrite
 from vc_egpu.admission.inqueue.retry_enqueue import FIRST_S, MOST_S, Unheard
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.volcano.codec import trim
@@ -85,8 +85,13 @@ def test_the_phase_goes_back_and_forth_once(tmp_path: Path) -> None:
         stage.mirror.apply("jobs", added(trim.job(job())))
         stage.arrives("podgroups", group(phase="Inqueue"))
         stage.turn()
+        stage.later(FIRST_S / 2)
+        stage.idle_turn()
+        (told,) = stage.outcomes(GroupReport, 1)  # that members are missing: it meets no write of the phase
+        stage.inbox.put(told)
+        stage.turn()
         stage.server.requests.clear()
-        stage.later(FIRST_S)
+        stage.later(FIRST_S / 2)
         for phase in ("Pending", "Inqueue"):
             stage.turn()
             (done,) = stage.outcomes(GroupWrite, 1)
