@@ -31,9 +31,9 @@ class Memory:
             return
         namespace, name, uid = pod.job
         with self._lock:
-            job = self._known.jobs.get((namespace, name))
+            known = self._known.jobs.uid((namespace, name))
             ours = self._killed.pop(pod.uid, None) is not None
-            if job is None or job["metadata"]["uid"] != uid:
+            if known != uid:
                 return  # the Job went before its pods: no look will ask about them
             if not ours and not pod.view.out_of_sync:
                 view = pod.view
