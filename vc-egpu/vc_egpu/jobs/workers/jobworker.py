@@ -11,10 +11,10 @@ from vc_egpu.jobs.known.cluster import Known, Target
 from vc_egpu.jobs.known.pods import CachedPod
 from vc_egpu.jobs.objects import podgroups, pods
 from vc_egpu.jobs.objects.services import InTheWay, ObjectKeeper
-from vc_egpu.jobs.rules import defaults
+from vc_egpu.jobs.rules import defaults, extent
 from vc_egpu.jobs.rules.draft import FINISHED, Decision, Group
 from vc_egpu.jobs.rules.machine import decide
-from vc_egpu.jobs.rules.plugins import plugins_of
+from vc_egpu.jobs.rules.plugins import Plugin, plugins_of
 from vc_egpu.jobs.rules.views import GroupView, Order, World
 from vc_egpu.jobs.workers.memory import Memory
 from vc_egpu.jobs.workers.podwriter import PodWriter, unless_gone
@@ -101,8 +101,10 @@ class JobWorker:
         if world.pods:
             for text in self._ignored(whole, job, unreadable):
                 self._recorder.event(raw, "Warning", "Ignored", text)
-        decision = decide(world, refusals)
-        if not self._execute(raw, job, world, decision, command):
+        decision = decide(world, [extent.told(refusals)] if refusals else [])
+        finished = self._execute(raw, job, world, decision, command)
+        self._memory.note_end(uid, finished=finished)
+        if not finished:
             return 0.0
         if decision.wake_at is not None:
             return min(max(0.01, decision.wake_at - self._clock()), LONGEST_WAIT_S)
@@ -114,7 +116,7 @@ class JobWorker:
         if job is not whole:
             yield from defaults.beyond(whole)
         if unreadable:
-            yield f"{'; '.join(unreadable)}: no pod is made until this is put right"
+            yield f"{extent.told(unreadable)}: no pod is made until this is put right"
 
     def _world(self, job: Job, command: Command | None, *, readable: bool) -> World:
         namespace, uid = job.metadata.namespace, job.metadata.uid
@@ -157,7 +159,7 @@ class JobWorker:
             if decision.status_first:
                 self._say(raw, decision)  # the next look finds the status as it is, and says nothing of it
             return False
-        refusal, all_made = self._make(job, world, decision, until)
+        refusal, all_made = self._make(raw, job, world, decision, until)
         if refusal is not None:
             self._recorder.event(raw, "Warning", "FailedCreate", refusal.message)
         if status is not None:
@@ -200,16 +202,16 @@ class JobWorker:
         self._known.commands.gone((meta.namespace, meta.name), meta.uid)
 
     def _make(
-        self, job: Job, world: World, decision: Decision, until: float
+        self, raw: Json, job: Job, world: World, decision: Decision, until: float
     ) -> tuple[Refused | Unavailable | None, bool]:
         """Make what is missing; returns why not all could be made, and whether all was begun in time."""
         all_made = True
         try:
             self._tend_group(job, world, decision)
             if decision.create:
-                all_made = self._create(job, decision.create, until)
+                all_made = self._create(raw, job, decision.create, until)
             elif world.readable and world.group is not None and job.status.state.phase not in FINISHED:
-                self._objects.ensure(job)
+                self._ensure_objects(raw, job, plugins_of(job))
         except (Refused, InTheWay) as refusal:
             return refusal, True
         except Unavailable as error:
@@ -243,11 +245,19 @@ class JobWorker:
                 body = {"metadata": {"uid": group.uid}, "spec": patch}
                 self._known.groups.put(self._api.patch(POD_GROUPS, name, body, namespace))
 
-    def _create(self, job: Job, wanted: Sequence[tuple[Task, int]], until: float) -> bool:
+    def _ensure_objects(
+        self, raw: Json, job: Job, plugins: Sequence[Plugin], *, look_again: bool = False
+    ) -> None:
+        if self._objects.ensure(job, plugins, look_again=look_again):
+            for text in filter(None, (plugin.warning() for plugin in plugins)):
+                self._recorder.event(raw, "Warning", "HostsLeftOut", text)
+
+    def _create(self, raw: Json, job: Job, wanted: Sequence[tuple[Task, int]], until: float) -> bool:
         """Make the objects that pods need, then the pods; False if time was up before all were begun."""
         # A pod whose host list was deleted waits for it without end, as for a volume: so look at all of them.
-        self._objects.ensure(job, look_again=not self._memory.was_refused(job.metadata.uid))
-        plugins = plugins_of(job)
+        uid, plugins = job.metadata.uid, plugins_of(job)
+        look_again = not self._memory.was_refused(uid) and not self._memory.goes_on(uid)
+        self._ensure_objects(raw, job, plugins, look_again=look_again)
 
         def build(one: tuple[Task, int]) -> Json:
             return pods.build_pod(job, *one, plugins, self._local_scheduler)

@@ -1,6 +1,6 @@
 """Many writes side by side, with a fair turn for each of the looks that ask for them at the same time.
 
-The writers take one item of each look in turn, so the first write of a small Job never waits behind the ten
+The writers take one item of each look in turn. So the first write of a small Job never waits behind the ten
 thousand of a large one. The thread that asks writes as well. So it gets on even if all writers wait for slow
 answers to other looks.
 """
