@@ -5,6 +5,7 @@ be applied in any order: none reads what another wrote.
 """
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Final, Protocol
 
 from vc_egpu.jobs.rules.flags import PluginError, boolean, port, read_flags, short, whole_number
@@ -83,6 +84,7 @@ class Svc:
             raise PluginError(f"the Job's name {job.metadata.name!r} is its pods' domain, it may have no dot")
         self._job = job
         self._config_map = f"{job.metadata.name}-svc"
+        self._reference = {"name": self._config_map}
         self.lists = HostLists(job, in_variables=said.get("inject-hosts-env", True))
         if self.lists.size > MOST_CONFIG_MAP_BYTES:
             raise PluginError(
@@ -96,6 +98,14 @@ class Svc:
                 f"add --inject-hosts-env=false, the lists are in {HOSTS_FOLDER} as well"
             )
 
+    @cached_property
+    def _variables(self) -> list[Json]:
+        """The same for all pods: they are written, and never changed."""
+        return [
+            {"name": name, "valueFrom": {"configMapKeyRef": {**self._reference, "key": name}}}
+            for name in self.lists.variables
+        ]
+
     def _variables_of(self, task: Task) -> int:
         spec = task.template.spec
         lists = [spec.get(kind) for kind in ("containers", "initContainers")]
@@ -105,13 +115,8 @@ class Svc:
         spec = pod["spec"]
         spec["hostname"] = spec.get("hostname") or pod["metadata"]["name"]
         spec["subdomain"] = spec.get("subdomain") or self._job.metadata.name
-        reference = {"name": self._config_map}
-        variables = [
-            {"name": name, "valueFrom": {"configMapKeyRef": {**reference, "key": name}}}
-            for name in self.lists.variables
-        ]
-        _add_env(pod, variables)
-        spec.setdefault("volumes", []).append({"name": self._config_map, "configMap": reference})
+        _add_env(pod, self._variables)
+        spec.setdefault("volumes", []).append({"name": self._config_map, "configMap": self._reference})
         for container in _containers(pod):
             container.setdefault("volumeMounts", []).append(
                 {"name": self._config_map, "mountPath": HOSTS_FOLDER}
