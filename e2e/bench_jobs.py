@@ -4,9 +4,9 @@
 
 The controller is the product's own process; the API server is a stand-in that takes all pods. Prints one JSON
 object as its last line. For one Job of many large pods: ``made_s`` until all are made, ``rss_mib`` then and
-``rss_most_mib`` on the way. For large Jobs of one tenant, at the bounds of what is taken and beyond them:
-``alone_s`` until the first pod of another tenant's Job without them, and ``beside_most_s`` next to them, the
-longest of ``beside`` Jobs, one a second.
+``rss_most_mib`` on the way. Then one tenant has large Jobs, at the bounds of what is taken and beyond.
+``alone_s`` is the time to the first pod of another tenant's Job without them. ``beside_most_s`` is the
+longest next to them, of ``beside`` Jobs, one a second.
 """
 
 import argparse
@@ -31,8 +31,8 @@ BEFORE_S = 5.0
 
 
 def task(name: str, replicas: int, kib: int = 0, **more: object) -> Json:
-    """A task whose template has so many KiB of variables."""
-    variables = [{"name": f"V{number}", "value": "x" * 1000} for number in range(kib)]
+    """A task whose template has so many KiB of variables, 64 bytes each."""
+    variables = [{"name": f"V{number:04}", "value": "x" * 39} for number in range(16 * kib)]
     container = {"name": "c", "image": "i", "env": variables, "resources": {"requests": {"cpu": "1"}}}
     return {"name": name, "replicas": replicas, "template": {"spec": {"containers": [container]}}, **more}
 
@@ -54,7 +54,7 @@ def at_the_bounds() -> Json:
 def beyond_the_bounds() -> Json:
     """Many small parts, each of which cost time by the number of all others."""
     names = [f"t{number}" for number in range(600)]
-    policies = [{"event": "PodFailed", "action": "RestartJob", "timeout": "1h"}] * 800
+    policies = [{"exitCode": code, "action": "RestartJob", "timeout": "1h"} for code in range(1, 800)]
     return {
         "minAvailable": 1,
         "tasks": [task(name, 10, dependsOn={"name": names[:20]}) for name in names],

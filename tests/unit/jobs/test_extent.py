@@ -125,3 +125,32 @@ def test_a_job_that_was_stored_before_the_bounds_is_told_and_goes_on(cluster: Cl
     told = [note for reason, note in cluster.events() if reason == "Ignored"]
     assert "spec.policies: 199 entries, at most 64: those beyond are left out" in told
     assert "spec.tasks: 301 entries, at most 256: no pod is made until this is put right" in told
+
+
+def test_a_job_that_was_stored_with_a_text_beyond_its_length_says_so_until_it_is_put_right(
+    cluster: Cluster,
+) -> None:
+    late = {"event": "PodPending", "action": "RestartJob", "timeout": "0" * 40_000}
+    cluster.job("mine", policies=[late])
+    for _ in range(2):
+        assert cluster.look_at_job("mine")[0] == "Pending"
+    state = (cluster.controller.known.jobs.get(("mine", "train")) or {})["status"]["state"]
+    assert state["reason"] == "Refused"
+    assert state["message"].startswith("Job: spec.policies[0].timeout: ")
+    assert "at most 64 characters" in state["message"]
+    writes = [path for method, path, _ in cluster.server.requests if method == "PUT"]
+    assert len(writes) == 1, "it is said once"
+    cluster.edit_job("mine", policies=[{**late, "timeout": "1h"}])
+    cluster.look_at_job("mine")
+    assert sum("/pods/" in path for path in cluster.server.objects) == 1
+    assert any(reason == "Malformed" for reason, _ in cluster.events())
+
+
+def test_a_running_job_that_cannot_be_read_keeps_its_status(cluster: Cluster) -> None:
+    cluster.job("mine")
+    cluster.look_at_job("mine")
+    cluster.run_pod("/api/v1/namespaces/mine/pods/train-w-0")
+    assert cluster.look_at_job("mine")[0] == "Running"
+    cluster.edit_job("mine", runningEstimate="0" * 40_000)
+    assert cluster.look_at_job("mine")[0] == "Running"
+    assert any(reason == "Malformed" and "spec.runningEstimate" in text for reason, text in cluster.events())

@@ -23,7 +23,7 @@ from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
 from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, VOLCANO_JOBS
 from vc_egpu.kube.wire.errors import AlreadyExists, NotFound, Refused, Unavailable
 from vc_egpu.volcano.api.command import Command
-from vc_egpu.volcano.api.job import Job, JobAction, Task
+from vc_egpu.volcano.api.job import Job, JobAction, JobPhase, Task
 from vc_egpu.volcano.api.meta import ModelError
 
 LONGEST_WAIT_S: Final = 3600.0
@@ -86,6 +86,7 @@ class JobWorker:
             stored = Job.parse(raw)
         except ModelError as error:
             self._recorder.event(raw, "Warning", "Malformed", str(error))
+            self._say_malformed(raw, str(error))
             return None
         if stored.metadata.deletion_timestamp:
             self.forget(uid)
@@ -109,6 +110,15 @@ class JobWorker:
         if decision.wake_at is not None:
             return min(max(0.01, decision.wake_at - self._clock()), LONGEST_WAIT_S)
         return None
+
+    def _say_malformed(self, raw: Json, text: str) -> None:
+        """In the status, too, if the Job has not begun: events pass. The Job may be older than a bound."""
+        status = raw.get("status") or {}
+        state = status.get("state") or {}
+        said = {"phase": JobPhase.PENDING.value, "reason": "Refused", "message": extent.told([text])}
+        if state.get("phase") in {None, "", JobPhase.PENDING.value} and {**state, **said} != state:
+            with suppress(Refused):  # a bound of the CRD may hold for the whole object
+                self._write_status(raw, {**status, "state": {**state, **said}})
 
     @staticmethod
     def _ignored(whole: Job, job: Job, unreadable: list[str]) -> Iterator[str]:
