@@ -20,7 +20,7 @@ from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.pod_codec import is_managed, takes_room
 from vc_egpu.volcano.codec.sums import RESIZE_PENDING, is_over
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.resource_names import names_cards
+from vc_egpu.volcano.words.resource_names import asked_in
 
 Json = dict[str, Any]
 
@@ -138,7 +138,7 @@ def pod_group(document: Document) -> Json:
     """A PodGroup. One name of the resources that it needs is kept: the name shows that it asks for cards."""
     spec = document["spec"]
     needs = spec.get("minResources") or {}
-    shown = next((name for name in needs if names_cards([name])), None)
+    shown = asked_in(needs)
     kept = {} if shown is None else {shown: needs[shown]}
     return {**document, "spec": {**spec, **({"minResources": kept} if needs else {})}}
 
