@@ -283,8 +283,8 @@ def _spec(
 
 
 def complete_container(container: Json, ask: PodAsk, *, whole_pod: bool) -> Json:
-    """The container with its totals. In a pod (``whole_pod``) per-card limits and asks for 0 go, and the limits
-    get the totals too. In a Job's template nothing is taken away."""
+    """The container with its totals. In a pod (``whole_pod``) per-card limits and asks for 0 go, and the
+    limits get the totals too. In a Job's template nothing is taken away."""
     totals = ask.totals.get(str(mapping(container).get("name")))
     dropped = names_without_effect(mapping(container)) if whole_pod else frozenset()
     if totals is None and not dropped:
