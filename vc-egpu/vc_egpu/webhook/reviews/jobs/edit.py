@@ -177,7 +177,8 @@ def _check_growth(edit: Edit, context: Context) -> None:
     if edit.is_new or sum(item.replicas for item in members) > _stored_replicas(edit.before):
         gangs.check_size(members, context.settings, "spec.tasks")
     if edit.is_new or edit.changes(TaskedJob.sizes):
-        gangs.check_minimums(members, minimum)
+        stored = None if edit.is_new else _stored_minimums(edit.before)
+        gangs.check_minimums(members, minimum, stored)
 
 
 def _stored_need(job: TaskedJob, context: Context) -> dict[str, int]:
@@ -189,7 +190,13 @@ def _stored_need(job: TaskedJob, context: Context) -> dict[str, int]:
 
 
 def _stored_replicas(job: TaskedJob) -> int:
+    stored = _stored_minimums(job)
+    return sum(item.replicas for item in stored[0]) if stored is not None else 0
+
+
+def _stored_minimums(job: TaskedJob) -> tuple[list[gangs.Members], int | None] | None:
+    """Its tasks and its minimum; None where these are no numbers."""
     try:
-        return sum(task.members(PodAsk()).replicas for task in job.tasks)
+        return [task.members(PodAsk()) for task in job.tasks], job.min_available
     except AskError:
-        return 0
+        return None
