@@ -8,7 +8,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Request
 from vc_egpu.volcano.words.knobs import slips
 from vc_egpu.volcano.words.makers import controller_of
-from vc_egpu.volcano.words.priority import ClassName, PriorityError, class_of, resolve
+from vc_egpu.volcano.words.priority import ClassName, PriorityError, class_of, objections_to_low, resolve
 from vc_egpu.volcano.words.resource_names import PER_CARD, classify
 from vc_egpu.webhook.protocol.context import (
     DEFAULT_QUEUE,
@@ -88,6 +88,8 @@ def _review(review: Review, context: Context) -> Decision:
         "spec": _spec(spec, ask, scheduler, priority_class, context.priority_classes.get(priority_class)),
     }
     warnings = [*ask.warnings, *knobs.warnings, *([warning] if warning else [])]
+    if cls == "low":
+        warnings += objections_to_low(annotations, labels_of(pod), "metadata")
     return allow(pod, completed, [*warnings, *slips(annotations, labels_of(pod), "metadata")])
 
 
@@ -254,8 +256,8 @@ def _metadata(pod: Json, ask: PodAsk, knobs: specs.Knobs, cls: ClassName, queue:
         annotations[names.QUEUE_NAME] = queue
     if cls != "unset":
         annotations[names.PRIORITY] = cls
-    if cls == "low":
-        annotations[names.PREEMPTABLE] = "true"
+    if cls == "low" and names.PREEMPTABLE not in labels_of(pod):
+        annotations.setdefault(names.PREEMPTABLE, "true")  # Volcano's scheduler obeys what a user wrote
     labels = {**labels_of(pod), names.MANAGED_LABEL: "true"}
     return {**metadata, "annotations": annotations, "labels": labels}
 

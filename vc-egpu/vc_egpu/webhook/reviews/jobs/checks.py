@@ -8,7 +8,7 @@ from typing import Final
 from vc_egpu.volcano.codec.request import PodAsk
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.knobs import slips
-from vc_egpu.volcano.words.priority import ClassName, PriorityError, class_of, resolve
+from vc_egpu.volcano.words.priority import ClassName, PriorityError, class_of, objections_to_low, resolve
 from vc_egpu.webhook.protocol.context import (
     DEFAULT_QUEUE,
     Context,
@@ -58,6 +58,7 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
         for name in _TEMPLATE_ONLY
         if name in job.annotations
     ]
+    warnings += _objections(job)
     warnings += slips(job.annotations, labels_of(job.raw), "metadata")
     spec, new = job.spec, [item for item in checked if item.is_new]
     if any(not each.native for item in new for each in item.ask.containers.values()):
@@ -74,6 +75,18 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
         warnings += [*item.ask.warnings, *knobs.warnings, *([warning] if warning else [])]
         if len(warnings) < MAX_WARNINGS:  # no more are sent, and what is near takes time to find
             warnings += slips(task.annotations, labels_of(task.template), f"{path}.metadata")
+    return warnings
+
+
+def _objections(job: TaskedJob) -> list[str]:
+    """Warnings that Volcano's word against preemption does not protect a task of class ``low``.
+
+    Controllers copy the Job's word onto its pods, over that of the template.
+    """
+    low = [task for task, cls in zip(job.tasks, _classes_that_are(job), strict=False) if cls == "low"]
+    warnings = objections_to_low(job.annotations, labels_of(job.raw), "metadata") if low else []
+    for task in low[:MAX_WARNINGS]:
+        warnings += objections_to_low(task.annotations, labels_of(task.template), f"{task.path}.metadata")
     return warnings
 
 
