@@ -126,6 +126,35 @@ def test_in_the_hosts_network_a_templates_ports_are_the_hosts(*, in_hosts_networ
     assert shape.host_ports == ((("", "TCP", 22),) if in_hosts_network else ()) + (("", "TCP", 8080),)
 
 
+@pytest.mark.parametrize(
+    ("plugins", "ports"),
+    [
+        ({"pytorch": []}, [80, 23456]),
+        ({"pytorch": ["--port=80"]}, [80]),
+        ({"pytorch": ["-port", "29500"], "env": [], "svc": None}, [80, 29500]),
+        ({"pytorch": None, "mpi": ["--port=0x"]}, [80, 23456, 22]),
+        ({"tensorflow": [], "hcclrank": [], "ssh": []}, [80]),
+        ({"ray": ["--head=w", "--headContainer=main", "--clientPort=1"]}, [80, 6379, 8265, 1]),
+        ({"ray": ["--head=w"]}, [80]),
+        ({"ray": ["--headContainer=main"]}, [80]),
+        ("words", [80]),
+    ],
+)
+def test_in_the_hosts_network_the_ports_of_plugins_are_the_hosts_too(plugins: Any, ports: list[int]) -> None:
+    """Else two members are planned on a node with room for one."""
+    asked = job()
+    asked["spec"]["plugins"] = plugins
+    spec = asked["spec"]["tasks"][0]["template"]["spec"]
+    spec |= {"hostNetwork": True}
+    spec["containers"] = [*spec["containers"], {"name": "log", "ports": [{"containerPort": 80}]}]
+    for document in (asked, trim.of("jobs", asked)):
+        [(_, _, shape)] = enqueue.template(document, TABLE).rows
+        assert sorted(port for _, _, port in shape.host_ports) == sorted(ports)
+    spec["hostNetwork"] = False
+    [(_, _, shape)] = enqueue.template(trim.of("jobs", asked), TABLE).rows
+    assert shape.host_ports == ()
+
+
 def test_a_template_that_cannot_be_read_plans_nothing() -> None:
     assert enqueue.template(job(memory="lots"), TABLE) == NO_TEMPLATE
     for name in ("a/b", "x" * 64, ""):

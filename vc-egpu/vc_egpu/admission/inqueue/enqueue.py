@@ -23,6 +23,7 @@ from vc_egpu.core.model.resources import shape_key
 from vc_egpu.volcano.codec import plans, pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.node_wishes import excess, long_list
+from vc_egpu.volcano.codec.plugin_ports import plugin_ports, with_ports
 from vc_egpu.volcano.codec.request import AskError, read_pod
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -192,11 +193,11 @@ def template(job: Document, table: ModelTable) -> Template:
         try:
             wished = (metadata.get("annotations") or {}).get(names.OVERSUBSCRIBE) == "true"
             request = read_pod(spec, table).request(oversubscribe=wished)
-            document = _as_pod(job, metadata, spec, request.encode())
+            name = plans.task_name(str(task["name"]))
+            document = _as_pod(job, metadata, _with_ports(job, name, spec), request.encode())
             pod = pod_codec.pod(document, table)
             hash(shape_key(pod.pod.shape))  # what is no word where one belongs (a label's value, say)
             replicas = min(int(task.get("replicas") or 0), left)
-            name = plans.task_name(str(task["name"]))
         except (AskError, KeyError, TypeError, ValueError, AttributeError):
             return NO_TEMPLATE
         if not name or excess(spec) or long_list(metadata.get("annotations") or {}):
@@ -207,6 +208,16 @@ def template(job: Document, table: ModelTable) -> Template:
             classes.add(pod.share_class)
     # As with pods: should two classes meet, the gang gets the lower one.
     return Template(tuple(rows), min(classes, default=None), str(job["spec"].get("queue") or ""))
+
+
+def _with_ports(job: Document, task: str, spec: Document) -> Document:
+    """The spec with the ports that the Job's plugins will open, where these are ports of the node."""
+    if not spec.get("hostNetwork"):
+        return spec
+    containers = spec.get("containers") or []
+    found = [str(container.get("name")) for container in containers]
+    ports = plugin_ports(job["spec"].get("plugins") or {}, task, found)
+    return {**spec, "containers": with_ports(containers, ports)}
 
 
 def _as_pod(job: Document, metadata: Mapping[str, Any], spec: Document, request: str) -> Document:

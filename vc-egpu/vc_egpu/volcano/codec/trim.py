@@ -17,6 +17,7 @@ from typing import Any, Final
 import orjson
 
 from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.codec.plugin_ports import MOST_ARGUMENTS, PLUGINS_WITH_PORTS
 from vc_egpu.volcano.codec.pod_codec import is_managed, takes_room
 from vc_egpu.volcano.codec.sums import RESIZE_PENDING, is_over
 from vc_egpu.volcano.words import names
@@ -129,9 +130,18 @@ def job(document: Document) -> Json:
     state = (document.get("status") or {}).get("state") or {}
     return {
         "metadata": _some(metadata, _IDENTITY),
-        "spec": {**_some(spec, ("queue",)), "tasks": tasks},
+        "spec": {**_some(spec, ("queue",)), **_plugins(spec, tasks), "tasks": tasks},
         "status": {"state": _some(state, ("phase",))},
     }
+
+
+def _plugins(spec: Document, tasks: Iterable[Document]) -> Json:
+    """The plugins that open ports, where these are ports of the node."""
+    if not any(task["template"]["spec"].get("hostNetwork") for task in tasks):
+        return {}
+    plugins = spec.get("plugins") or {}
+    kept = {name: (plugins[name] or [])[:MOST_ARGUMENTS] for name in PLUGINS_WITH_PORTS if name in plugins}
+    return {"plugins": kept} if kept else {}
 
 
 def pod_group(document: Document) -> Json:
