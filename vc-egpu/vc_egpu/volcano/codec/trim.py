@@ -41,6 +41,8 @@ _TAKES: Final = ("resources", "overhead")
 _WISHES: Final = ("tolerations", "nodeSelector", "priority", "schedulerName")
 _OF_ONE: Final = ("nodeName", "affinity", "schedulingGates")
 """What pods of one controller do not have in common."""
+_OF_TEMPLATES: Final = ("hostNetwork", "runtimeClassName")
+"""What the API server has not yet made into ports, overhead, tolerations and the like."""
 _GIVEN: Final = ("name", "resources", "allocatedResources")
 _SHARED_SPECS: Final = 8192
 _SHARED_BYTES: Final = 4096
@@ -165,6 +167,12 @@ def claim(document: Document) -> Json:
     return {"metadata": _some(document["metadata"], _IDENTITY), "spec": _some(spec, ("volumeName",))}
 
 
+def runtime_class(document: Document) -> Json:
+    """A RuntimeClass: what pods get that name it."""
+    kept = _some(document, ("overhead", "scheduling"))
+    return {"metadata": _some(document["metadata"], _IDENTITY), **kept}
+
+
 def _task(task: Document) -> Json:
     template = task.get("template") or {}
     metadata = template.get("metadata") or {}
@@ -173,7 +181,7 @@ def _task(task: Document) -> Json:
         "template": {
             "metadata": _some(metadata, ("labels", "annotations")),
             "spec": {
-                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, "hostNetwork"), named=True),
+                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, *_OF_TEMPLATES), named=True),
                 **_some(template.get("spec") or {}, ("affinity",)),
             },
         },
@@ -271,4 +279,5 @@ _KINDS: Final[Mapping[str, Callable[[Document], Json]]] = {
     "podgroups": pod_group,
     "persistentvolumes": volume,
     "persistentvolumeclaims": claim,
+    "runtimeclasses": runtime_class,
 }
