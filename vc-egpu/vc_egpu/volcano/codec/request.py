@@ -84,6 +84,8 @@ def names_without_effect(container: Mapping[str, Any]) -> frozenset[str]:
     Limits per card stay where the container has cards of another model, or Volcano's own vGPUs.
     """
     amounts = [_resources(container, kind) for kind in ("limits", "requests")]
+    if not any(is_zero(raw) for each in amounts for raw in each.values()):
+        return frozenset()
     mine = {str(name) for each in amounts for name in each if _concerns_us(name)}
     asked = {str(name) for each in amounts for name, raw in each.items() if not is_zero(raw)} & mine
     models = {classify(name).model for name in asked if classify(name).is_counted}

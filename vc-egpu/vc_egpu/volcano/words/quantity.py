@@ -99,6 +99,8 @@ def parse_whole(raw: object) -> int:
 
 def is_zero(raw: object) -> bool:
     """Whether it is a quantity of nothing, however it is written; what is no quantity is not nothing."""
+    if type(raw) is int:
+        return raw == 0  # the common case, for each amount of each pod
     try:
         return parse(raw).value == 0
     except QuantityError:
