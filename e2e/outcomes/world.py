@@ -24,6 +24,7 @@ from vc_egpu.kube.resources import (
     VOLCANO_JOBS,
 )
 from vc_egpu.kube.wire.errors import KubeError, NotFound, Temporary
+from vc_egpu.volcano.api.containers import statuses_of
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.names import CONDITION_ADMITTED, GROUP_NAME, JOB_NAME
 
@@ -137,9 +138,7 @@ class World:
     def restarts(self, of: str = "") -> dict[str, int]:
         """By UID: how often a pod's containers were started again."""
         return {
-            pod["metadata"]["uid"]: sum(
-                status["restartCount"] for status in pod["status"].get("containerStatuses") or ()
-            )
+            pod["metadata"]["uid"]: sum(status["restartCount"] for status in statuses_of(pod["status"]))
             for pod in self.pods(of).values()
         }
 

@@ -13,6 +13,7 @@ from localcluster.api import wait_until
 from stack.kit import Kit
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import EVENTS, NODES, PODS
+from vc_egpu.volcano.api.containers import statuses_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCards
 
@@ -182,5 +183,5 @@ class World:
 
 def all_started(pod: Json) -> bool:
     """Whether every container runs."""
-    states = (pod.get("status") or {}).get("containerStatuses") or []
+    states = statuses_of(pod.get("status") or {})
     return bool(states) and all("running" in one["state"] for one in states)
