@@ -110,13 +110,13 @@ class World:
         arguments = ("exec", "-n", self.namespace, pod, "-c", container, "--", "sh", "-c", script)
         return str(self.kit.kubectl(*arguments).stdout)
 
-    def touch(self, pod: str, file: str) -> None:
+    def touch(self, pod: str, file: str, *, container: str = "main") -> None:
         """Make a file at whose sight a program ends.
 
         The container may end first, by itself or by an earlier call. Then ``touch`` is killed with it,
         or there is nothing left to enter. Both are what the caller wanted.
         """
-        arguments = ("exec", "-n", self.namespace, pod, "-c", "main", "--", "touch", file)
+        arguments = ("exec", "-n", self.namespace, pod, "-c", container, "--", "touch", file)
         done = self.kit.kubectl(*arguments, check=False)
         assert done.returncode in {0, 128 + signal.SIGKILL} or _ENDED.search(done.stderr), done.stderr
 
