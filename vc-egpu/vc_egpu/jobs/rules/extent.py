@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from vc_egpu.jobs.rules.flags import short
+from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.api.job import Job, LifecyclePolicy, Task
 
 MOST_PODS: Final = 10_000
@@ -88,8 +89,7 @@ def told(sentences: list[str]) -> str:
 
 def _template(task: Task, where: str) -> Iterator[str]:
     template = task.template
-    lists = [template.spec.get(kind) for kind in ("containers", "initContainers")]
-    containers = sum(len(one) for one in lists if isinstance(one, list))
+    containers = len(containers_of(template.spec))
     if containers > MOST_CONTAINERS:
         yield f"{where}.spec: {containers} containers, at most {MOST_CONTAINERS}"
     metadata = template.metadata

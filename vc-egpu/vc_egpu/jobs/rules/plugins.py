@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from vc_egpu.jobs.rules.flags import PluginError, boolean, port, read_flags, short, whole_number
 from vc_egpu.jobs.rules.hosts import HostLists, host_of
+from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.api.job import Job, Task
 from vc_egpu.volcano.api.meta import Json
 from vc_egpu.volcano.words import names
@@ -107,9 +108,7 @@ class Svc:
         ]
 
     def _variables_of(self, task: Task) -> int:
-        spec = task.template.spec
-        lists = [spec.get(kind) for kind in ("containers", "initContainers")]
-        return len(self.lists.variables) * sum(len(one) for one in lists if isinstance(one, list))
+        return len(self.lists.variables) * len(containers_of(task.template.spec))
 
     def adorn(self, pod: Json, task: Task, index: int) -> None:  # noqa: ARG002 - as all plugins
         spec = pod["spec"]
@@ -117,7 +116,7 @@ class Svc:
         spec["subdomain"] = spec.get("subdomain") or self._job.metadata.name
         _add_env(pod, self._variables)
         spec.setdefault("volumes", []).append({"name": self._config_map, "configMap": self._reference})
-        for container in _containers(pod):
+        for container in containers_of(spec):
             container.setdefault("volumeMounts", []).append(
                 {"name": self._config_map, "mountPath": HOSTS_FOLDER}
             )
@@ -185,10 +184,12 @@ class Pytorch:
         if first_rank is not None:
             variables.append({"name": "RANK", "value": str(first_rank + index)})
         _add_env(pod, variables, init_containers=False)
-        for container in pod["spec"].get("containers") or ():
-            ports = container.setdefault("ports", [])
-            if all(port.get("containerPort") != self._port for port in ports):
-                ports.append({"name": "pytorchjob-port", "containerPort": self._port, "protocol": "TCP"})
+        containers = pod["spec"].get("containers") or []
+        ports = [port for container in containers_of(pod["spec"]) for port in container.get("ports") or ()]
+        if containers and all(port.get("containerPort") != self._port for port in ports):
+            # One says it for the pod: in the host's network the API server takes no port twice.
+            opened = {"name": "pytorchjob-port", "containerPort": self._port, "protocol": "TCP"}
+            containers[0]["ports"] = [*(containers[0].get("ports") or ()), opened]
 
     def objects(self) -> list[Json]:
         return []
@@ -209,11 +210,6 @@ def plugins_of(job: Job) -> list[Plugin]:
     return [PLUGINS[name](arguments, job) for name, arguments in sorted(job.spec.plugins.items())]
 
 
-def _containers(pod: Json) -> list[Json]:
-    spec = pod["spec"]
-    return [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-
-
 def _add_env(pod: Json, variables: list[Json], *, init_containers: bool = True) -> None:
-    for container in _containers(pod) if init_containers else pod["spec"].get("containers") or ():
+    for container in containers_of(pod["spec"]) if init_containers else pod["spec"].get("containers") or ():
         container.setdefault("env", []).extend(dict(variable) for variable in variables)
