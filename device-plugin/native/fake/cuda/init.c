@@ -147,6 +147,12 @@ static void child(void) {
 
 static void finish(void);
 
+/* The fabric manager has not registered the card: no program gets further than this. */
+static bool fabric_down(const struct card *card) {
+    enum { COMPLETED = 3 };
+    return card && card->has_fabric && card->fabric_state && (card->fabric_state != COMPLETED || card->fabric_status);
+}
+
 static CUresult start(void) {
     const struct state *state = state_now();
     if (state->error == 9) return CUDA_ERROR_NO_DEVICE;
@@ -154,6 +160,9 @@ static CUresult start(void) {
     driver.version = (int)state->cuda;
     find_cards(state);
     if (driver.count == 0) return CUDA_ERROR_NO_DEVICE;
+    for (int i = 0; i < driver.count; i++) {
+        if (fabric_down(state_card(state, driver.cards[i].uuid))) return CUDA_ERROR_SYSTEM_NOT_READY;
+    }
     if (!driver.s) driver.s = fc_open(true);
     if (!driver.s) return CUDA_ERROR_OPERATING_SYSTEM;
     const char *label = getenv("FAKE_CUDA_LABEL");
