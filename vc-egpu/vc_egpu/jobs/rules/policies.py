@@ -18,6 +18,9 @@ TARGETED: Final = frozenset({JobAction.RESTART_TASK, JobAction.RESTART_POD})
 """Actions on some pods of the Job; all others are on the whole Job."""
 _RANK: Final = {JobEvent.TASK_COMPLETED: 0, JobEvent.POD_FAILED: 1, JobEvent.POD_EVICTED: 2}
 
+_MOST_CODES: Final = 5
+"""A pod may have hundreds of containers; a sentence names the first few of their codes."""
+
 _RAN: Final = frozenset({PodPhase.RUNNING, PodPhase.SUCCEEDED})
 
 
@@ -93,7 +96,7 @@ def _happenings(world: World) -> Iterator[Happening]:
             continue
         if pod.phase is PodPhase.FAILED:
             at, mark = _since(world, pod.ended_at, JobEvent.POD_FAILED, pod.uid)
-            yield Happening(JobEvent.POD_FAILED, at, pod.task, pod.name, pod.exit_code or None, mark=mark)
+            yield Happening(JobEvent.POD_FAILED, at, pod.task, pod.name, pod.exit_codes, mark=mark)
         elif pod.phase is PodPhase.PENDING:
             at, mark = _since(world, pod.created_at, JobEvent.POD_PENDING, pod.uid)
             yield Happening(JobEvent.POD_PENDING, at, pod.task, pod.name, mark=mark)
@@ -156,12 +159,18 @@ def _answers(policy: LifecyclePolicy, happening: Happening) -> bool:
     if happening.event in events or JobEvent.ANY in events:
         # Every pod is pending for a while: only a pod that stays so is worth an action.
         return happening.event is not JobEvent.POD_PENDING or policy.timeout is not None
-    return policy.exit_code is not None and policy.exit_code == happening.exit_code
+    return policy.exit_code in happening.exit_codes
 
 
 def _because(happening: Happening) -> str:
     about = (
         f"pod {happening.pod}" if happening.pod else f"task {happening.task}" if happening.task else "gang"
     )
-    code = f" with exit code {happening.exit_code}" if happening.exit_code is not None else ""
-    return f"{happening.event.value} of {about}{code}"
+    return f"{happening.event.value} of {about}{_with_codes(sorted(happening.exit_codes))}"
+
+
+def _with_codes(codes: list[int]) -> str:
+    if not codes:
+        return ""
+    some = ", ".join(map(str, codes[:_MOST_CODES])) + (", ..." if len(codes) > _MOST_CODES else "")
+    return f" with exit code{'s' if codes[1:] else ''} {some}"
