@@ -130,12 +130,13 @@ def _of_tasks(world: World) -> Iterator[Happening]:
     version = world.job.status.version
     by_task: dict[str, list[PodView]] = {}
     for pod in world.pods:
-        if pod.version >= version and not pod.out_of_sync:
+        if not pod.out_of_sync and (pod.version >= version or _is_kept(pod)):
             by_task.setdefault(pod.task, []).append(pod)
     for task in world.job.spec.tasks:
         pods = by_task.get(task.name, [])
         succeeded = [pod for pod in pods if pod.phase is PodPhase.SUCCEEDED]
-        if task.replicas and len(succeeded) >= task.replicas:
+        is_new = any(pod.version >= version for pod in succeeded)
+        if task.replicas and len(succeeded) >= task.replicas and is_new:
             ended_at = max(pod.ended_at for pod in succeeded)
             at, mark = _since(world, ended_at, JobEvent.TASK_COMPLETED, task.name)
             yield Happening(JobEvent.TASK_COMPLETED, at, task.name, mark=mark)
@@ -145,11 +146,18 @@ def _of_tasks(world: World) -> Iterator[Happening]:
             yield Happening(JobEvent.TASK_FAILED, at, task.name, mark=mark)
 
 
+def _is_kept(pod: PodView) -> bool:
+    """Whether a pod of an earlier version is one that a resumed Job keeps."""
+    return pod.phase is PodPhase.SUCCEEDED and not pod.terminating
+
+
 def _match(job: Job, happening: Happening) -> tuple[JobAction, float] | None:
     """The first policy that answers, the task's before the Job's: its action and delay in seconds."""
     own = next((task.policies for task in job.spec.tasks if task.name == happening.task), [])
     for policy in [*own, *job.spec.policies]:
         if policy.action is not None and _answers(policy, happening):
+            if policy.action is JobAction.RESUME_JOB:
+                return None  # only a stopped Job can be resumed, and such a Job has no happenings
             return policy.action, duration_s(policy.timeout) if policy.timeout else 0.0
     return None
 

@@ -104,6 +104,8 @@ class JobWorker:
                 self._recorder.event(raw, "Warning", "Ignored", text)
         decision = decide(world, refusals)
         self._execute(raw, job, world, decision, command)
+        if command is not None:
+            return 0.0  # another Command may stand behind it, and no watch asks for that look
         if decision.wake_at is not None:
             return min(max(0.01, decision.wake_at - self._clock()), LONGEST_WAIT_S)
         return None
