@@ -39,6 +39,13 @@ def test_resuming_keeps_what_succeeded_and_makes_again_what_failed() -> None:
     assert [index for _, index in fourth.create] == [0, 2]
 
 
+def test_a_failed_pod_that_an_older_controller_left_after_a_resume_is_made_again() -> None:
+    waiting = job(status=in_phase(P.PENDING, "Restarted", version=2, retryCount=1))
+    pods = [pod("w-0", FAILED), pod("w-1", DONE)]
+    assert killed(decide(world(waiting, *pods))) == {"w-0"}
+    assert [index for _, index in decide(world(waiting, pods[1])).create] == [0]
+
+
 def test_a_gang_of_two_is_whole_again_after_abort_and_resume(cluster: Cluster) -> None:
     policies = [{"event": "PodFailed", "action": "AbortJob"}]
     train = cluster.job("mine", tasks=[task(replicas=2)], minAvailable=2, policies=policies)

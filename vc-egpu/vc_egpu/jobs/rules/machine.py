@@ -205,6 +205,7 @@ def _restarting(draft: Draft) -> None:
     elif job.total_replicas() - draft.terminating() >= job.spec.min_available:
         text = f"try {draft.status.retry_count} of {job.spec.max_retry}"
         draft.enter(P.PENDING, "Restarted", text)
+        draft.needs_kills = True
 
 
 def _is_of_parts(draft: Draft) -> bool:
@@ -312,6 +313,11 @@ def _sync(draft: Draft) -> None:
         is_old = group.terminating or group.version < draft.status.version
         if is_old or group.phase in {None, PodGroupPhase.PENDING}:
             return
+    earlier = [pod for pod in world.pods if pod.version < draft.status.version]
+    # The deletion of these was asked for, and did not happen; or an older controller left failed ones behind.
+    draft.kill((pod for pod in earlier if pod.phase is not PodPhase.SUCCEEDED), mark=False)
+    if any(pod.alive for pod in earlier):
+        return  # no pod of this try runs next to one of them
     # Without a PodGroup we make it, in phase Inqueue, and the pods right after it.
     present = {pod.name: pod for pod in world.pods}
     wanted: set[str] = set()

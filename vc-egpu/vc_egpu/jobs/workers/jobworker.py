@@ -11,17 +11,19 @@ from vc_egpu.jobs.health import Metrics
 from vc_egpu.jobs.known.cluster import Known, Target
 from vc_egpu.jobs.known.pods import CachedPod
 from vc_egpu.jobs.objects import podgroups, pods
-from vc_egpu.jobs.objects.services import InTheWay, ObjectKeeper
+from vc_egpu.jobs.objects.services import ObjectKeeper
 from vc_egpu.jobs.rules import defaults
 from vc_egpu.jobs.rules.draft import FINISHED, Decision, Group
 from vc_egpu.jobs.rules.machine import decide
 from vc_egpu.jobs.rules.plugins import plugins_of
 from vc_egpu.jobs.rules.views import GroupView, Order, World
 from vc_egpu.jobs.workers.memory import Memory
+from vc_egpu.jobs.workers.orders import Orders
 from vc_egpu.jobs.workers.podwriter import PodWriter, unless_gone
+from vc_egpu.jobs.workers.refusals import FAILED_CREATE, Refusals
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
-from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, VOLCANO_JOBS
-from vc_egpu.kube.wire.errors import AlreadyExists, NotFound, Refused, Unavailable
+from vc_egpu.kube.resources import POD_GROUPS, VOLCANO_JOBS
+from vc_egpu.kube.wire.errors import AlreadyExists, NotFound
 from vc_egpu.volcano.api.command import Command
 from vc_egpu.volcano.api.job import Job, JobAction, Task
 from vc_egpu.volcano.api.meta import ModelError
@@ -58,6 +60,7 @@ class JobWorker:
             api, known.pods, self._memory, executor=executor, metrics=metrics, got_on=got_on
         )
         self._objects = ObjectKeeper(api)
+        self._orders = Orders(api, known, recorder)
 
     # --- reported by the watches ---------------------------------------------------------------------
 
@@ -93,9 +96,8 @@ class JobWorker:
             return None
         whole = defaults.complete(stored)
         job = defaults.bounded(whole)
-        command = self._known.first_command(
-            Target("Job", job.metadata.namespace, job.metadata.name, job.metadata.uid)
-        )
+        target = Target("Job", job.metadata.namespace, job.metadata.name, job.metadata.uid)
+        command = self._orders.first(target, raw)
         refusals = defaults.refusals(whole)
         unreadable = defaults.unreadable(whole) if refusals else []
         world = self._world(job, command, readable=not unreadable)
@@ -143,28 +145,33 @@ class JobWorker:
     def _execute(
         self, raw: Json, job: Job, world: World, decision: Decision, command: Command | None
     ) -> None:
-        status = decision.status
+        status, refusals = decision.status, Refusals(self._recorder, raw)
         if decision.status_first and status is not None:
-            raw = self._write_status(raw, status)
+            raw = self._write_status(raw, status, refusals)
             status = None
         if command is not None:
-            self._take_down(job, command, world.order)
+            if world.order is None:
+                text = f"Command {command.metadata.name}: there is no action {command.action!r} for a Job"
+                self._recorder.event(raw, "Warning", "UnknownAction", text)
+            with refusals.kept():
+                self._orders.take_down(command)
         self._memory.settle(job.metadata.uid, world.evictions, decision)
-        self._pods.delete(job, decision.kills)
-        refusal = self._make(job, world, decision)
-        if refusal is not None:
-            self._recorder.event(raw, "Warning", "FailedCreate", refusal.message)
+        with refusals.told() if decision.needs_kills else refusals.kept():
+            self._pods.delete(job, decision.kills)
+        with refusals.kept(FAILED_CREATE):
+            self._make(job, world, decision)
         if status is not None:
-            raw = self._write_status(raw, status)
+            raw = self._write_status(raw, status, refusals)
         for note in decision.notes:
             self._recorder.event(raw, "Warning" if note.warning else "Normal", note.reason, note.text)
         if decision.delete_job:
-            self._delete_job(raw["metadata"])
-        if refusal is not None:
-            raise refusal  # tried again after a while; what could be done, and said, stands
+            with refusals.told():
+                self._delete_job(raw["metadata"])
+        refusals.raise_first()
 
-    def _write_status(self, raw: Json, status: Json) -> Json:
-        answer = self._api.update_status(VOLCANO_JOBS, {**raw, "status": status})
+    def _write_status(self, raw: Json, status: Json, refusals: Refusals) -> Json:
+        with refusals.told():
+            answer = self._api.update_status(VOLCANO_JOBS, {**raw, "status": status})
         self._known.jobs.put(answer)
         return answer
 
@@ -180,30 +187,13 @@ class JobWorker:
                 propagation="Foreground",
             )
 
-    def _take_down(self, job: Job, command: Command, order: Order | None) -> None:
-        if order is None:
-            text = f"Command {command.metadata.name}: there is no action {command.action!r} for a Job"
-            self._recorder.event(job.document(), "Warning", "UnknownAction", text)
-        meta = command.metadata
-        unless_gone(lambda: self._api.delete(COMMANDS, meta.name, meta.namespace, uid=meta.uid))
-        # The Job moves on at once, and the watch may be slow: a Command is obeyed once.
-        self._known.commands.gone((meta.namespace, meta.name), meta.uid)
-
-    def _make(self, job: Job, world: World, decision: Decision) -> Refused | Unavailable | None:
-        """Make what is missing; returns why not all of it could be made."""
-        try:
-            self._tend_group(job, world, decision)
-            if decision.create:
-                self._create(job, decision.create)
-            elif world.readable and world.group is not None and job.status.state.phase not in FINISHED:
-                self._objects.ensure(job)
-        except (Refused, InTheWay) as refusal:
-            return refusal
-        except Unavailable as error:
-            if not error.status:
-                raise  # there was no answer at all
-            return error  # a user's webhook does not answer, for example
-        return None
+    def _make(self, job: Job, world: World, decision: Decision) -> None:
+        """Make what is missing; raises KubeError."""
+        self._tend_group(job, world, decision)
+        if decision.create:
+            self._create(job, decision.create)
+        elif world.readable and world.group is not None and job.status.state.phase not in FINISHED:
+            self._objects.ensure(job)
 
     def _tend_group(self, job: Job, world: World, decision: Decision) -> None:
         group = world.group
