@@ -6,7 +6,7 @@ import pytest
 from unit.jobs.cluster import Cluster
 from unit.jobs.worlds import task
 from unit.kube.tiny_api import status
-from vc_egpu.kube.wire.errors import Forbidden, Invalid, NotFound, Unavailable
+from vc_egpu.kube.wire.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 
 QUOTA = "exceeded quota: gpus, requested: pods=1, used: pods=1, limited: pods=1"
 
@@ -280,3 +280,19 @@ def test_a_pod_of_an_earlier_try_is_deleted_whenever_it_is_seen(cluster: Cluster
         cluster.tell_what_went()
     versions = [cluster.server.objects[path]["metadata"]["annotations"] for path in pods_of(cluster)]
     assert [one["volcano.sh/job-version"] for one in versions] == ["1", "1"]
+
+
+def test_no_pod_is_made_for_a_group_that_this_controller_deleted(cluster: Cluster) -> None:
+    """The Job ended and was scaled up before its status was written. The watch still showed the PodGroup, and
+    the new pod was made without one."""
+    running(cluster, replicas=1)
+    first = pods_of(cluster)[0]
+    cluster.run_pod(first, "Succeeded")
+    answering(cluster, 409, "Conflict", "changed", method="PUT", path="/jobs/train")
+    with pytest.raises(Conflict):
+        cluster.look_at_job("mine")
+    mended(cluster)
+    cluster.edit_job("mine", tasks=[task(replicas=2)])
+    cluster.look_at_job("mine")
+    assert len(pods_of(cluster)) == 2
+    assert [path for path in cluster.server.objects if "/podgroups/" in path]

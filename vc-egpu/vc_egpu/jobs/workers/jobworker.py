@@ -199,7 +199,7 @@ class JobWorker:
         group = world.group
         namespace, name = job.metadata.namespace, job.pod_group_name()
         if decision.group is Group.DELETE and group is not None:
-            unless_gone(lambda: self._api.delete(POD_GROUPS, name, namespace, uid=group.uid))
+            unless_gone(lambda: self._delete_group((namespace, name), group.uid))
         elif not world.readable:
             return  # what the gang needs is not known
         elif decision.group is Group.MAKE and group is None:
@@ -219,6 +219,14 @@ class JobWorker:
             if patch:
                 body = {"metadata": {"uid": group.uid}, "spec": patch}
                 self._known.groups.put(self._api.patch(POD_GROUPS, name, body, namespace))
+
+    def _delete_group(self, key: Key, uid: str) -> None:
+        """It is gone at once, also where the watch is late: no pod is made that would belong to it."""
+        answer = self._api.delete(POD_GROUPS, key[1], key[0], uid=uid)
+        if (answer.get("metadata") or {}).get("deletionTimestamp"):
+            self._known.groups.put(answer)  # a finalizer holds it
+        else:
+            self._known.groups.gone(key, uid)
 
     def _create(self, job: Job, wanted: Iterable[tuple[Task, int]]) -> None:
         """Make the objects that pods need, then the pods."""

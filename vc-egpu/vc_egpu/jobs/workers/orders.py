@@ -7,7 +7,7 @@ not let us delete would be obeyed by each leader again. So it is not obeyed at a
 from vc_egpu.jobs.known.cluster import Known, Target
 from vc_egpu.kube import ApiConnection, EventRecorder, Json
 from vc_egpu.kube.resources import COMMANDS
-from vc_egpu.kube.wire.errors import Conflict, NotFound, Refused
+from vc_egpu.kube.wire.errors import NotFound, Refused
 from vc_egpu.volcano.api.command import Command
 
 
@@ -22,12 +22,13 @@ class Orders:
     def first(self, target: Target, about: Json) -> Command | None:
         """The oldest Command for this object that can be obeyed; others are told about it and passed over.
 
-        Raises KubeError if the API server cannot say now whether it lets the Command be deleted.
+        Raises KubeError if the API server cannot say now whether it lets the Command be deleted. A conflict
+        is no end of the Command: the watch will tell, or the next try succeeds.
         """
         while (command := self._known.first_command(target)) is not None:
             try:
                 self._delete(command, dry_run=True)
-            except (NotFound, Conflict):
+            except NotFound:
                 self._forget(command)
             except Refused as refusal:
                 text = f"is not obeyed, because it cannot be deleted: {refusal.message}"
@@ -42,7 +43,7 @@ class Orders:
         """Delete a Command that was obeyed; raises KubeError."""
         try:
             self._delete(command)
-        except (NotFound, Conflict):
+        except NotFound:
             pass
         except Refused:
             self._forget(command)  # it let us try a moment ago; at least this leader obeys it once
