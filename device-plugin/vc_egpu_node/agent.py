@@ -260,6 +260,7 @@ class Agent:
                 card.uuid, "" if node_cards.problem else trouble, "CardNotOffered", "CardOffered"
             )
         self._notices.event("cdi", self._cdi_off, "CdiOff")
+        self._notices.event("links", node_cards.warning, "DeviceLinksMissing")
         for number, sentence in enumerate(self._bypasses):
             self._notices.event(f"bypass{number}", sentence, "RuntimeBypass")
 

@@ -336,6 +336,11 @@ def _agent(view: View) -> Iterator[Metric]:
         "egpu_node_runtime_bypass", "Runtime configurations that hand out cards past us.", value=view.bypasses
     )
     yield GaugeMetricFamily(
+        "egpu_node_device_links_missing",
+        "1: a reload of systemd takes the cards from running containers.",
+        value=float(bool(view.node_cards.warning)),
+    )
+    yield GaugeMetricFamily(
         "egpu_node_policy_broken", "1: the policy file is wrong, the last good one holds.",
         value=float(bool(view.policy_problem)),
     )  # fmt: skip

@@ -16,6 +16,7 @@ from vc_egpu_node.containers.allocations import AllocationStore
 from vc_egpu_node.containers.cdi import GrantFolder
 from vc_egpu_node.containers.cgroups import PodCgroups
 from vc_egpu_node.containers.collector import Collector
+from vc_egpu_node.containers.device_links import DeviceLinks
 from vc_egpu_node.containers.identity import Identity, Stock
 from vc_egpu_node.containers.owners import Owners
 from vc_egpu_node.containers.processes import ContainerOfProcess
@@ -248,6 +249,9 @@ def _stocktaking(sources: Sources, books: Books, others: OtherPlugins) -> Stockt
             grants=books.grants,
             others=others,
             start_checks=StartChecks(sources.hosts, sources.pod_events, settings.runtime_configs),
+            device_links=DeviceLinks(
+                settings.dev_char_dir, PodCgroups(settings.cgroup_dir), sources.vendor.facts.shared_devices
+            ),
             observation=sources.observation,
         )
     )

@@ -46,6 +46,8 @@ class Settings:
     cgroup_dir: Path = Path("/sys/fs/cgroup")
     proc_dir: Path = Path("/proc")
     """The host's, to find the container behind a process."""
+    dev_char_dir: Path = Path("/dev/char")
+    """The host's: by its links systemd knows the devices of containers."""
     library: Path | None = None
     """The isolation library; None: containers get cards and nothing that limits them."""
     run_dir: Path = Path("/run/vc-egpu")
@@ -94,7 +96,7 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
         parser,
         defaults,
         *("kubelet_dir", "pod_resources_socket", "cdi_dir", "state_dir", "cgroup_dir", "proc_dir", "run_dir"),
-        "driver_device",
+        *("dev_char_dir", "driver_device"),
     )
     parser.add_argument("--library", type=Path, help="libvgpu-egpu.so; without it nothing is limited")
     parser.add_argument("--checkpoint", default="", metavar="pod|PATH",

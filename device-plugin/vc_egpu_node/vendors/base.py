@@ -261,6 +261,8 @@ class VendorFacts:
     """Part of the name of that runtime."""
     all_cards: str
     """Variable by which an image gets all cards from that runtime."""
+    shared_devices: tuple[str, ...] = ()
+    """Names of device nodes that a container needs for any of the cards."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ FACTS: Final = VendorFacts(
     hide={"NVIDIA_VISIBLE_DEVICES": "void"},
     runtime="nvidia",
     all_cards="NVIDIA_VISIBLE_DEVICES=all",
+    shared_devices=("nvidiactl", "nvidia-uvm"),
 )
 
 

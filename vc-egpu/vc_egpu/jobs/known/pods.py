@@ -11,6 +11,7 @@ from vc_egpu.jobs.objects import requests
 from vc_egpu.jobs.objects.podgroups import Member
 from vc_egpu.jobs.rules.views import PodView
 from vc_egpu.kube import Json, Key
+from vc_egpu.volcano.api.containers import IN_SPEC, IN_STATUS, end_of
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.codec.pod_status import refusal_of
 from vc_egpu.volcano.words import names
@@ -58,8 +59,7 @@ def trim(document: Json) -> Json:
         "spec": small,
         "status": {
             "phase": _phase(metadata, status),
-            "containerStatuses": [_container(c) for c in status.get("containerStatuses") or ()],
-            "initContainerStatuses": [_container(c) for c in status.get("initContainerStatuses") or ()],
+            **{kind: [_container(c) for c in status.get(kind) or ()] for kind in IN_STATUS},
         },
     }
 
@@ -75,7 +75,7 @@ def _phase(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> Any:
 
 
 def _container(status: Mapping[str, Any]) -> Json:
-    ended = (status.get("state") or {}).get("terminated")
+    ended = end_of(status)
     return {
         "ready": status.get("ready"),
         "restartCount": status.get("restartCount"),
@@ -144,9 +144,7 @@ class CachedPod:
 
 def spec_of_requests(spec: Mapping[str, Any]) -> Json:
     """The part of a pod's spec that its requests follow from."""
-    return {
-        key: spec[key] for key in ("containers", "initContainers", "overhead", "resources") if key in spec
-    }
+    return {key: spec[key] for key in (*IN_SPEC, "overhead", "resources") if key in spec}
 
 
 def _requested_by(spec: bytes) -> requests.Amounts:

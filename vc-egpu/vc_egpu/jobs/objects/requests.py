@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from vc_egpu.volcano.api.containers import is_sidecar
 from vc_egpu.volcano.words.quantity import QuantityError, parse_fraction
 
 Amounts = dict[str, Fraction]
@@ -16,7 +17,7 @@ def of_pod(spec: Mapping[str, Any]) -> Amounts:
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
         request = _of_container(container)
-        if container.get("restartPolicy") == "Always":
+        if is_sidecar(container):
             sidecars = add(sidecars, request)
             peak = _larger(peak, sidecars)
         else:

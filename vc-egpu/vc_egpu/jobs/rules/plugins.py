@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
+from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.api.job import Job, Task
 from vc_egpu.volcano.api.meta import Json
 from vc_egpu.volcano.words import names
@@ -77,7 +78,7 @@ class Svc:
         ]
         _add_env(pod, variables)
         spec.setdefault("volumes", []).append({"name": self._config_map, "configMap": reference})
-        for container in _containers(pod):
+        for container in containers_of(pod["spec"]):
             container.setdefault("volumeMounts", []).append(
                 {"name": self._config_map, "mountPath": HOSTS_FOLDER}
             )
@@ -157,10 +158,12 @@ class Pytorch:
         if first_rank is not None:
             variables.append({"name": "RANK", "value": str(first_rank + index)})
         _add_env(pod, variables, init_containers=False)
-        for container in pod["spec"].get("containers") or ():
-            ports = container.setdefault("ports", [])
-            if all(port.get("containerPort") != self._port for port in ports):
-                ports.append({"name": "pytorchjob-port", "containerPort": self._port, "protocol": "TCP"})
+        containers = pod["spec"].get("containers") or []
+        ports = [port for container in containers_of(pod["spec"]) for port in container.get("ports") or ()]
+        if containers and all(port.get("containerPort") != self._port for port in ports):
+            # One says it for the pod: in the host's network the API server takes no port twice.
+            opened = {"name": "pytorchjob-port", "containerPort": self._port, "protocol": "TCP"}
+            containers[0]["ports"] = [*(containers[0].get("ports") or ()), opened]
 
     def objects(self) -> list[Json]:
         return []
@@ -223,11 +226,6 @@ def _upper(task: Task) -> str:
     return task.name.replace("-", "_").upper()
 
 
-def _containers(pod: Json) -> list[Json]:
-    spec = pod["spec"]
-    return [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-
-
 def _add_env(pod: Json, variables: list[Json], *, init_containers: bool = True) -> None:
-    for container in _containers(pod) if init_containers else pod["spec"].get("containers") or ():
+    for container in containers_of(pod["spec"]) if init_containers else pod["spec"].get("containers") or ():
         container.setdefault("env", []).extend(dict(variable) for variable in variables)

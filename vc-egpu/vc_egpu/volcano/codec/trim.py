@@ -16,11 +16,13 @@ from typing import Any, Final
 
 import orjson
 
+from vc_egpu.volcano.api.containers import IN_SPEC, IN_STATUS, containers_of, waiting_of
 from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.codec.plugin_ports import MOST_ARGUMENTS, PLUGINS_WITH_PORTS
 from vc_egpu.volcano.codec.pod_codec import is_managed, takes_room
 from vc_egpu.volcano.codec.sums import RESIZE_PENDING, is_over
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.resource_names import names_cards
+from vc_egpu.volcano.words.resource_names import asked_in
 
 Json = dict[str, Any]
 
@@ -40,6 +42,8 @@ _TAKES: Final = ("resources", "overhead")
 _WISHES: Final = ("tolerations", "nodeSelector", "priority", "schedulerName")
 _OF_ONE: Final = ("nodeName", "affinity", "schedulingGates")
 """What pods of one controller do not have in common."""
+_OF_TEMPLATES: Final = ("hostNetwork", "runtimeClassName")
+"""What the API server has not yet made into ports, overhead, tolerations and the like."""
 _GIVEN: Final = ("name", "resources", "allocatedResources")
 _SHARED_SPECS: Final = 8192
 _SHARED_BYTES: Final = 4096
@@ -129,16 +133,25 @@ def job(document: Document) -> Json:
     state = (document.get("status") or {}).get("state") or {}
     return {
         "metadata": _some(metadata, _IDENTITY),
-        "spec": {**_some(spec, ("queue",)), "tasks": tasks},
+        "spec": {**_some(spec, ("queue",)), **_plugins(spec, tasks), "tasks": tasks},
         "status": {"state": _some(state, ("phase",))},
     }
+
+
+def _plugins(spec: Document, tasks: Iterable[Document]) -> Json:
+    """The plugins that open ports, where these are ports of the node."""
+    if not any(task["template"]["spec"].get("hostNetwork") for task in tasks):
+        return {}
+    plugins = spec.get("plugins") or {}
+    kept = {name: (plugins[name] or [])[:MOST_ARGUMENTS] for name in PLUGINS_WITH_PORTS if name in plugins}
+    return {"plugins": kept} if kept else {}
 
 
 def pod_group(document: Document) -> Json:
     """A PodGroup. One name of the resources that it needs is kept: the name shows that it asks for cards."""
     spec = document["spec"]
     needs = spec.get("minResources") or {}
-    shown = next((name for name in needs if names_cards([name])), None)
+    shown = asked_in(needs)
     kept = {} if shown is None else {shown: needs[shown]}
     return {**document, "spec": {**spec, **({"minResources": kept} if needs else {})}}
 
@@ -155,6 +168,12 @@ def claim(document: Document) -> Json:
     return {"metadata": _some(document["metadata"], _IDENTITY), "spec": _some(spec, ("volumeName",))}
 
 
+def runtime_class(document: Document) -> Json:
+    """A RuntimeClass: what pods get that name it."""
+    kept = _some(document, ("overhead", "scheduling"))
+    return {"metadata": _some(document["metadata"], _IDENTITY), **kept}
+
+
 def _task(task: Document) -> Json:
     template = task.get("template") or {}
     metadata = template.get("metadata") or {}
@@ -163,7 +182,7 @@ def _task(task: Document) -> Json:
         "template": {
             "metadata": _some(metadata, ("labels", "annotations")),
             "spec": {
-                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, "hostNetwork"), named=True),
+                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, *_OF_TEMPLATES), named=True),
                 **_some(template.get("spec") or {}, ("affinity",)),
             },
         },
@@ -174,7 +193,7 @@ def _common(spec: Document, keys: Iterable[str], *, named: bool) -> Json:
     """The part of a spec that many pods share, once for all of them; ``named``: with names of containers."""
     part = _some(spec, keys)
     keep = _CONTAINER if named else _CONTAINER[1:]
-    for kind in ("containers", "initContainers"):
+    for kind in IN_SPEC:
         if containers := spec.get(kind):
             part[kind] = [_container(c, keep, in_hosts_network="hostNetwork" in part) for c in containers]
     text = orjson.dumps(part)
@@ -199,9 +218,10 @@ def _managed_status(status: Document, resized: Json) -> Json:
     if ends := _ends(status):
         return kept | ends
     kept |= resized
-    if containers := status.get("containerStatuses"):
-        given = resized.get("containerStatuses") or [{}] * len(containers)
-        kept["containerStatuses"] = [_waiting(c) | has for c, has in zip(containers, given, strict=True)]
+    for kind in IN_STATUS:
+        if containers := status.get(kind):
+            given = resized.get(kind) or [{}] * len(containers)
+            kept[kind] = [_waiting(c) | has for c, has in zip(containers, given, strict=True)]
     ours = [c for c in status.get("conditions") or () if c["type"].startswith(f"{names.DOMAIN}/")]
     if ours:
         kept["conditions"] = ours + resized.get("conditions", [])
@@ -212,8 +232,8 @@ def _resized(spec: Document, status: Document) -> Json:
     """For a pod that is being resized: what its node has given it. All others have what their spec says."""
     if is_over(status):
         return {}
-    asked = {c.get("name"): c for kind in ("containers", "initContainers") for c in spec.get(kind) or ()}
-    given = {key: status[key] for key in ("containerStatuses", "initContainerStatuses") if status.get(key)}
+    asked = {c.get("name"): c for c in containers_of(spec)}
+    given = {key: status[key] for key in IN_STATUS if status.get(key)}
     pairs = [(one, asked.get(one.get("name"), {})) for statuses in given.values() for one in statuses]
     if not any(_is_unlike(has, asks) for has, asks in (*pairs, (status, spec))):
         return {}
@@ -237,12 +257,12 @@ def _ends(status: Document) -> Json:
     """For a pod that is over: what says when it ended, and why."""
     if not is_over(status):
         return {}
-    return _some(status, ("conditions", "containerStatuses"))
+    return _some(status, ("conditions", *IN_STATUS))
 
 
 def _waiting(container: Document) -> Json:
     """Why a container does not start, where it does not."""
-    waiting = (container.get("state") or {}).get("waiting")
+    waiting = waiting_of(container)
     return {"state": {"waiting": _some(waiting, ("message",))}} if waiting else {}
 
 
@@ -261,4 +281,5 @@ _KINDS: Final[Mapping[str, Callable[[Document], Json]]] = {
     "podgroups": pod_group,
     "persistentvolumes": volume,
     "persistentvolumeclaims": claim,
+    "runtimeclasses": runtime_class,
 }

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vc_egpu.volcano.codec.request import AskError, PodAsk, read_pod
+from vc_egpu.volcano.api.containers import IN_SPEC
+from vc_egpu.volcano.codec.request import AskError, PodAsk, is_managed, names_without_effect, read_pod
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.quantity import QuantityError, parse
-from vc_egpu.volcano.words.resource_names import classify, names_cards
+from vc_egpu.volcano.words.resource_names import classify
 from vc_egpu.webhook.protocol.context import DEFAULT_QUEUE, annotations_of, items, labels_of, mapping, spec_of
 from vc_egpu.webhook.protocol.decision import Json
 from vc_egpu.webhook.reviews.gangs import Members
@@ -74,7 +75,7 @@ class Task:
     def completed(self, ask: PodAsk) -> Json:
         """The task with the totals in its template, and the managed label."""
         spec = dict(self.pod_spec)
-        for key in ("initContainers", "containers"):
+        for key in IN_SPEC:
             if items(spec.get(key)):
                 spec[key] = [complete_container(item, ask, whole_pod=False) for item in items(spec[key])]
         return _with_template(self.raw, {**self.template, "spec": spec}, label=True)
@@ -143,15 +144,7 @@ class TaskedJob:
 
 def asks_for_cards(job: Json) -> bool:
     """Whether a Job is one that is reviewed: a task names a model, or carries the managed label."""
-    return any(
-        task.is_labelled or any(names_cards(_names(one)) for one in _containers(task.pod_spec))
-        for task in TaskedJob.read(job).tasks
-    )
-
-
-def _names(container: Json) -> Iterator[str]:
-    resources = mapping(container.get("resources"))
-    return (name for kind in ("limits", "requests") for name in mapping(resources.get(kind)))
+    return any(task.is_labelled or is_managed(task.pod_spec) for task in TaskedJob.read(job).tasks)
 
 
 def copied_back(task: Task, stored: Task) -> tuple[Task, bool]:
@@ -167,7 +160,7 @@ def copied_back(task: Task, stored: Task) -> tuple[Task, bool]:
     before = {str(container.get("name")): container for container in _containers(stored.pod_spec)}
     asked_before = {name for name, container in before.items() if ask_key(container)}
     seen: set[str] = set()
-    for key in ("initContainers", "containers"):
+    for key in IN_SPEC:
         containers: list[Any] = []
         for container in items(spec.get(key)):
             name = str(mapping(container).get("name"))
@@ -190,10 +183,11 @@ def copied_back(task: Task, stored: Task) -> tuple[Task, bool]:
 def ask_key(container: Json) -> dict[str, object]:
     """What a container asks for, without totals and independent of how numbers are written."""
     limits = mapping(mapping(container.get("resources")).get("limits"))
+    idle = names_without_effect(container)
     return {
         name: _value(raw)
         for name, raw in limits.items()
-        if classify(name).kind in {"shared", "native", "per-card"}
+        if classify(name).kind in {"shared", "native", "per-card"} and name not in idle
     }
 
 
@@ -238,7 +232,7 @@ def _written(stored: Json) -> dict[str, dict[str, Any]]:
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for key in ("initContainers", "containers"):
+    for key in IN_SPEC:
         yield from (mapping(container) for container in items(spec.get(key)))
 
 
