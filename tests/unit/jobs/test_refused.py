@@ -272,14 +272,29 @@ def test_a_pod_of_an_earlier_try_is_deleted_whenever_it_is_seen(cluster: Cluster
     cluster.command("RestartJob", train)
     answering(cluster, 409, "Conflict", "not now", method="DELETE", path="/pods/train-w-1")
     for _ in range(2):
-        cluster.look_at_job("mine")
+        with pytest.raises(Conflict):
+            cluster.look_at_job("mine")
         cluster.tell_what_went()
+    assert cluster.phase_of_job("mine") == "Restarting"
     mended(cluster)
     for _ in range(3):
         cluster.look_at_job("mine")
         cluster.tell_what_went()
     versions = [cluster.server.objects[path]["metadata"]["annotations"] for path in pods_of(cluster)]
     assert [one["volcano.sh/job-version"] for one in versions] == ["1", "1"]
+
+
+def test_a_group_whose_deletion_meets_a_conflict_is_deleted_at_the_next_look(cluster: Cluster) -> None:
+    """No watch asks for another look at a Job that has ended, and the PodGroup stayed with it."""
+    running(cluster, replicas=1)
+    cluster.run_pod(pods_of(cluster)[0], "Succeeded")
+    answering(cluster, 409, "Conflict", "not now", method="DELETE", path="/podgroups/")
+    with pytest.raises(Conflict):
+        cluster.look_at_job("mine")
+    mended(cluster)
+    cluster.look_at_job("mine")
+    assert cluster.phase_of_job("mine") == "Completed"
+    assert not [path for path in cluster.server.objects if "/podgroups/" in path]
 
 
 def test_no_pod_is_made_for_a_group_that_this_controller_deleted(cluster: Cluster) -> None:

@@ -19,7 +19,7 @@ from vc_egpu.jobs.rules.plugins import plugins_of
 from vc_egpu.jobs.rules.views import GroupView, Order, World
 from vc_egpu.jobs.workers.memory import Memory
 from vc_egpu.jobs.workers.orders import Orders
-from vc_egpu.jobs.workers.podwriter import PodWriter, unless_gone
+from vc_egpu.jobs.workers.podwriter import PodWriter
 from vc_egpu.jobs.workers.refusals import FAILED_CREATE, Refusals
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
 from vc_egpu.kube.resources import POD_GROUPS, VOLCANO_JOBS
@@ -158,6 +158,9 @@ class JobWorker:
         self._memory.settle(job.metadata.uid, world.evictions, decision)
         with refusals.told() if decision.needs_kills else refusals.kept():
             self._pods.delete(job, decision.kills)
+        with refusals.kept():
+            if decision.group is Group.DELETE and world.group is not None:
+                self._delete_group((job.metadata.namespace, job.pod_group_name()), world.group.uid)
         with refusals.kept(FAILED_CREATE):
             self._make(job, world, decision)
         if status is not None:
@@ -198,11 +201,9 @@ class JobWorker:
     def _tend_group(self, job: Job, world: World, decision: Decision) -> None:
         group = world.group
         namespace, name = job.metadata.namespace, job.pod_group_name()
-        if decision.group is Group.DELETE and group is not None:
-            unless_gone(lambda: self._delete_group((namespace, name), group.uid))
-        elif not world.readable:
+        if not world.readable:
             return  # what the gang needs is not known
-        elif decision.group is Group.MAKE and group is None:
+        if decision.group is Group.MAKE and group is None:
             try:
                 answer = self._api.create(POD_GROUPS, podgroups.job_group(job, self._known.priorities()))
             except AlreadyExists:
@@ -222,7 +223,9 @@ class JobWorker:
 
     def _delete_group(self, key: Key, uid: str) -> None:
         """It is gone at once, also where the watch is late: no pod is made that would belong to it."""
-        answer = self._api.delete(POD_GROUPS, key[1], key[0], uid=uid)
+        answer: Json = {}
+        with suppress(NotFound):
+            answer = self._api.delete(POD_GROUPS, key[1], key[0], uid=uid)
         if (answer.get("metadata") or {}).get("deletionTimestamp"):
             self._known.groups.put(answer)  # a finalizer holds it
         else:

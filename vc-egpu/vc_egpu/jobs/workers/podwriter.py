@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Any
 
 from vc_egpu.jobs.health import Metrics
@@ -12,7 +13,7 @@ from vc_egpu.jobs.rules.draft import Kill
 from vc_egpu.jobs.workers.memory import Memory
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import PODS
-from vc_egpu.kube.wire.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, Temporary
+from vc_egpu.kube.wire.errors import AlreadyExists, KubeError, NotFound, Refused, Temporary
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_of
@@ -126,8 +127,6 @@ class PodWriter:
 
 
 def unless_gone(call: Callable[[], object]) -> None:
-    """Call it; the object may be gone already, or be another one by now (its UID differs)."""
-    try:
+    """Call it; the object may be gone already. A conflict is raised, and the next look reads again."""
+    with suppress(NotFound):
         call()
-    except (NotFound, Conflict):
-        return
