@@ -15,6 +15,7 @@ from vc_egpu.volcano.words.annotations import NodeCards
 
 from vc_egpu_node.cards.inventory import Slot
 from vc_egpu_node.cards.monitor import Observation, unattributed_mib
+from vc_egpu_node.cards.trials import OUTCOMES, Outcome
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.containers.processes import Use
 from vc_egpu_node.suspension.suspender import SuspendedPod
@@ -114,6 +115,14 @@ class Metrics(Collector):
             ["outcome"],
             registry=self.registry,
         )
+        self._trials = Counter(
+            "egpu_node_card_trials_total",
+            "Cards that were tried as a program would use them, by outcome.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        for outcome in OUTCOMES:
+            self._trials.labels(outcome)
         self.registry.register(self)
 
     def observe(self, call: str, seconds: float, outcome: str) -> None:
@@ -129,6 +138,10 @@ class Metrics(Collector):
     def limits_changed(self, outcome: str) -> None:
         """Count a change of a running container's limits: ``applied`` or ``refused``."""
         self._changes.labels(outcome).inc()
+
+    def tried(self, outcome: Outcome) -> None:
+        """Count a trial of a card."""
+        self._trials.labels(outcome).inc()
 
     def describe(self) -> Iterable[Metric]:
         """Nothing beforehand: families depend on what the cards tell."""

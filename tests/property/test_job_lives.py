@@ -11,7 +11,6 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
@@ -26,6 +25,7 @@ from vc_egpu.jobs.rules.views import PodPhase
 from vc_egpu.jobs.work import Look, Work
 from vc_egpu.jobs.workers.groupworker import GroupWorker
 from vc_egpu.jobs.workers.jobworker import JobWorker
+from vc_egpu.jobs.workers.turns import Turns
 from vc_egpu.kube import ApiConnection, Change, ChangeKind, EventRecorder, Key, Resource
 from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from vc_egpu.kube.wire.errors import KubeError
@@ -42,29 +42,19 @@ METRICS: Final = Metrics()
 Json = dict[str, Any]
 
 
-class AtOnce(Executor):
-    """Writes one after the other, in the order in which they are asked for."""
-
-    def submit(self, call: Callable[..., Any], /, *values: Any, **named: Any) -> "Future[Any]":
-        future: Future[Any] = Future()
-        try:
-            future.set_result(call(*values, **named))
-        except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
-            future.set_exception(error)
-        return future
-
-
 class Leader:
     """One process of the Job controller: what it knows, and what it has to look at."""
 
-    def __init__(self, server: Server, now: Callable[[], float], events: Any) -> None:
+    def __init__(self, server: Server, now: Callable[[], float], events: Any, look_s: float) -> None:
         api = ApiConnection(cast("Transport", server))
         self.looks = 0
         self.known = Known()
         self.work = Work(now)
         recorder = cast("EventRecorder", events)
+        # Without writers of their own, looks write one after the other; some end after each write.
+        turns = Turns(0, look_s=look_s, monotonic=now)
         self.jobs = JobWorker(
-            api, self.known, executor=AtOnce(), recorder=recorder, metrics=METRICS,
+            api, self.known, turns=turns, recorder=recorder, metrics=METRICS,
             local_scheduler="default-scheduler", clock=now,
         )  # fmt: skip
         groups = GroupWorker(api, self.known, ask_for_queues=lambda names: None, clock=now)
@@ -295,7 +285,7 @@ class Life(Judge):
 
     def _leader(self) -> Leader:
         self.server.last_write = None
-        return Leader(self.server, lambda: self.now, self)
+        return Leader(self.server, lambda: self.now, self, self.rng.choice([0.0, 1.0]))
 
     def die(self) -> None:
         self.leader = self._leader()

@@ -59,6 +59,7 @@ ALONE = {
     "codec/pod_codec.py": "ports of ordinary init containers are free again once these have ended",
     "codec/sums.py": "sums count ordinary init containers by the greediest",
     "doctor/checkup.py": "the image of Volcano's controllers",
+    "inqueue/enqueue.py": "plugins open ports in containers proper alone",
     "jobs/known/pods.py": "requests are kept by list, as the sums count them",
     "objects/pods.py": "Volcano mounts a Job's volumes into containers proper alone",
     "objects/requests.py": "sums count ordinary init containers by the greediest",

@@ -15,6 +15,7 @@ from vc_egpu.volcano.api.containers import IN_SPEC, IN_STATUS, end_of
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.codec.pod_status import refusal_of
 from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.knobs import KNOBS
 from vc_egpu.volcano.words.makers import controller_of
 from vc_egpu.volcano.words.payer import checked_for
 
@@ -26,10 +27,19 @@ _METADATA: Final = (
     "creationTimestamp",
     "deletionTimestamp",
     "ownerReferences",
-    "annotations",
-    "labels",
 )
-_BULKY_ANNOTATIONS: Final = frozenset({names.CARDS, names.REQUEST, names.LAST_APPLIED})
+_LABELS: Final = (names.MANAGED_LABEL, names.JOB_QUEUE_NAME)
+_ANNOTATIONS: Final = (
+    names.GROUP_NAME,
+    names.GROUP_MIN_MEMBER,
+    names.JOB_VERSION,
+    names.OUT_OF_SYNC,
+    names.PREEMPTABLE,
+    names.QUEUE_NAME,
+    names.TASK_SPEC,
+    *KNOBS,
+)
+"""What we read. A user may write a quarter of a megabyte of others into each pod."""
 _SPEC: Final = ("nodeName", "overhead", "resources", "priorityClassName")
 _ALIKE_BYTES: Final = 4096
 """A larger spec is not remembered: a user could fill memory by creating and deleting pods with such specs."""
@@ -39,10 +49,9 @@ _JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
 def trim(document: Json) -> Json:
     """A pod without the fields that no decision reads."""
     metadata = {key: value for key, value in document["metadata"].items() if key in _METADATA}
-    if "annotations" in metadata:
-        metadata["annotations"] = {
-            key: value for key, value in metadata["annotations"].items() if key not in _BULKY_ANNOTATIONS
-        }
+    for kind, read in (("annotations", _ANNOTATIONS), ("labels", _LABELS)):
+        written = document["metadata"].get(kind) or {}
+        metadata[kind] = {key: written[key] for key in read if key in written}
     spec = document.get("spec") or {}
     small: Json = {key: spec[key] for key in _SPEC if key in spec}
     small["containers"] = [{"resources": c.get("resources") or {}} for c in spec.get("containers") or ()]

@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -12,20 +11,21 @@ from vc_egpu.jobs.known.cluster import Known, Target
 from vc_egpu.jobs.known.pods import CachedPod
 from vc_egpu.jobs.objects import podgroups, pods
 from vc_egpu.jobs.objects.services import ObjectKeeper
-from vc_egpu.jobs.rules import defaults
+from vc_egpu.jobs.rules import defaults, extent
 from vc_egpu.jobs.rules.draft import FINISHED, Decision, Group
 from vc_egpu.jobs.rules.machine import decide
-from vc_egpu.jobs.rules.plugins import plugins_of
+from vc_egpu.jobs.rules.plugins import Plugin, plugins_of
 from vc_egpu.jobs.rules.views import GroupView, Order, World
 from vc_egpu.jobs.workers.memory import Memory
 from vc_egpu.jobs.workers.orders import Orders
 from vc_egpu.jobs.workers.podwriter import PodWriter
 from vc_egpu.jobs.workers.refusals import FAILED_CREATE, Refusals
+from vc_egpu.jobs.workers.turns import Turns
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
 from vc_egpu.kube.resources import POD_GROUPS, VOLCANO_JOBS
-from vc_egpu.kube.wire.errors import AlreadyExists, NotFound
+from vc_egpu.kube.wire.errors import AlreadyExists, NotFound, Refused
 from vc_egpu.volcano.api.command import Command
-from vc_egpu.volcano.api.job import Job, JobAction, Task
+from vc_egpu.volcano.api.job import Job, JobAction, JobPhase, Task
 from vc_egpu.volcano.api.meta import ModelError
 
 LONGEST_WAIT_S: Final = 3600.0
@@ -42,7 +42,7 @@ class JobWorker:
         api: ApiConnection,
         known: Known,
         *,
-        executor: Executor,
+        turns: Turns,
         recorder: EventRecorder,
         metrics: Metrics,
         local_scheduler: str,
@@ -56,9 +56,8 @@ class JobWorker:
         self._local_scheduler = local_scheduler
         self._clock = clock
         self._memory = Memory(known, clock)
-        self._pods = PodWriter(
-            api, known.pods, self._memory, executor=executor, metrics=metrics, got_on=got_on
-        )
+        self._turns = turns
+        self._pods = PodWriter(api, known.pods, self._memory, turns=turns, metrics=metrics, got_on=got_on)
         self._objects = ObjectKeeper(api)
         self._orders = Orders(api, known, recorder)
 
@@ -90,6 +89,7 @@ class JobWorker:
             stored = Job.parse(raw)
         except ModelError as error:
             self._recorder.event(raw, "Warning", "Malformed", str(error))
+            self._say_malformed(raw, str(error))
             return None
         if stored.metadata.deletion_timestamp:
             self.forget(uid)
@@ -104,13 +104,23 @@ class JobWorker:
         if world.pods:
             for text in self._ignored(whole, job, unreadable):
                 self._recorder.event(raw, "Warning", "Ignored", text)
-        decision = decide(world, refusals)
-        self._execute(raw, job, world, decision, command)
-        if command is not None:
+        decision = decide(world, [extent.told(refusals)] if refusals else [])
+        finished = self._execute(raw, job, world, decision, command)
+        self._memory.note_end(uid, finished=finished)
+        if not finished or command is not None:
             return 0.0  # another Command may stand behind it, and no watch asks for that look
         if decision.wake_at is not None:
             return min(max(0.01, decision.wake_at - self._clock()), LONGEST_WAIT_S)
         return None
+
+    def _say_malformed(self, raw: Json, text: str) -> None:
+        """In the status, too, if the Job has not begun: events pass. The Job may be older than a bound."""
+        status = raw.get("status") or {}
+        state = status.get("state") or {}
+        said = {"phase": JobPhase.PENDING.value, "reason": "Refused", "message": extent.told([text])}
+        if state.get("phase") in {None, "", JobPhase.PENDING.value} and {**state, **said} != state:
+            with suppress(Refused):  # a bound of the CRD may hold for the whole object
+                self._write_status(raw, {**status, "state": {**state, **said}})
 
     @staticmethod
     def _ignored(whole: Job, job: Job, unreadable: list[str]) -> Iterator[str]:
@@ -118,7 +128,7 @@ class JobWorker:
         if job is not whole:
             yield from defaults.beyond(whole)
         if unreadable:
-            yield f"{'; '.join(unreadable)}: no pod is made until this is put right"
+            yield f"{extent.told(unreadable)}: no pod is made until this is put right"
 
     def _world(self, job: Job, command: Command | None, *, readable: bool) -> World:
         namespace, uid = job.metadata.namespace, job.metadata.uid
@@ -144,10 +154,16 @@ class JobWorker:
 
     def _execute(
         self, raw: Json, job: Job, world: World, decision: Decision, command: Command | None
-    ) -> None:
+    ) -> bool:
+        """Carry the decision out; False if the look's time was up before all of it was done.
+
+        Then the rest follows from what was done, as it does after a crash: the next look decides on it.
+        """
+        until = self._turns.end_of_look()
         status, refusals = decision.status, Refusals(self._recorder, raw)
         if decision.status_first and status is not None:
-            raw = self._write_status(raw, status, refusals)
+            with refusals.told():
+                raw = self._write_status(raw, status)
             status = None
         if command is not None:
             if world.order is None:
@@ -156,25 +172,35 @@ class JobWorker:
             with refusals.kept():
                 self._orders.take_down(command)
         self._memory.settle(job.metadata.uid, world.evictions, decision)
+        all_begun = True
         with refusals.told() if decision.needs_kills else refusals.kept():
-            self._pods.delete(job, decision.kills)
+            all_begun = self._pods.delete(job, decision.kills, until)
+        if not all_begun:
+            if decision.status_first:
+                self._say(raw, decision)  # the next look finds the status as it is, and says nothing of it
+            refusals.raise_first()
+            return False
         with refusals.kept():
             if decision.group is Group.DELETE and world.group is not None:
                 self._delete_group((job.metadata.namespace, job.pod_group_name()), world.group.uid)
         with refusals.kept(FAILED_CREATE):
-            self._make(job, world, decision)
+            all_begun = self._make(raw, job, world, decision, until)
         if status is not None:
-            raw = self._write_status(raw, status, refusals)
-        for note in decision.notes:
-            self._recorder.event(raw, "Warning" if note.warning else "Normal", note.reason, note.text)
+            with refusals.told():
+                raw = self._write_status(raw, status)
+        self._say(raw, decision)
         if decision.delete_job:
             with refusals.told():
                 self._delete_job(raw["metadata"])
-        refusals.raise_first()
+        refusals.raise_first()  # tried again after a while; what could be done, and said, stands
+        return all_begun
 
-    def _write_status(self, raw: Json, status: Json, refusals: Refusals) -> Json:
-        with refusals.told():
-            answer = self._api.update_status(VOLCANO_JOBS, {**raw, "status": status})
+    def _say(self, raw: Json, decision: Decision) -> None:
+        for note in decision.notes:
+            self._recorder.event(raw, "Warning" if note.warning else "Normal", note.reason, note.text)
+
+    def _write_status(self, raw: Json, status: Json) -> Json:
+        answer = self._api.update_status(VOLCANO_JOBS, {**raw, "status": status})
         self._known.jobs.put(answer)
         return answer
 
@@ -190,13 +216,14 @@ class JobWorker:
                 propagation="Foreground",
             )
 
-    def _make(self, job: Job, world: World, decision: Decision) -> None:
-        """Make what is missing; raises KubeError."""
+    def _make(self, raw: Json, job: Job, world: World, decision: Decision, until: float) -> bool:
+        """Make what is missing; False if time was up before all was begun. Raises KubeError."""
         self._tend_group(job, world, decision)
         if decision.create:
-            self._create(job, decision.create)
-        elif world.readable and world.group is not None and job.status.state.phase not in FINISHED:
-            self._objects.ensure(job)
+            return self._create(raw, job, decision.create, until)
+        if world.readable and world.group is not None and job.status.state.phase not in FINISHED:
+            self._ensure_objects(raw, job, plugins_of(job))
+        return True
 
     def _tend_group(self, job: Job, world: World, decision: Decision) -> None:
         group = world.group
@@ -231,12 +258,21 @@ class JobWorker:
         else:
             self._known.groups.gone(key, uid)
 
-    def _create(self, job: Job, wanted: Iterable[tuple[Task, int]]) -> None:
-        """Make the objects that pods need, then the pods."""
+    def _ensure_objects(
+        self, raw: Json, job: Job, plugins: Sequence[Plugin], *, look_again: bool = False
+    ) -> None:
+        if self._objects.ensure(job, plugins, look_again=look_again):
+            for text in filter(None, (plugin.warning() for plugin in plugins)):
+                self._recorder.event(raw, "Warning", "HostsLeftOut", text)
+
+    def _create(self, raw: Json, job: Job, wanted: Sequence[tuple[Task, int]], until: float) -> bool:
+        """Make the objects that pods need, then the pods; False if time was up before all were begun."""
         # A pod whose host list was deleted waits for it without end, as for a volume: so look at all of them.
-        self._objects.ensure(job, look_again=not self._memory.was_refused(job.metadata.uid))
-        plugins = plugins_of(job)
-        self._pods.make(
-            job,
-            [pods.build_pod(job, task, index, plugins, self._local_scheduler) for task, index in wanted],
-        )
+        uid, plugins = job.metadata.uid, plugins_of(job)
+        look_again = not self._memory.was_refused(uid) and not self._memory.goes_on(uid)
+        self._ensure_objects(raw, job, plugins, look_again=look_again)
+
+        def build(one: tuple[Task, int]) -> Json:
+            return pods.build_pod(job, *one, plugins, self._local_scheduler)
+
+        return self._pods.make(job, wanted, build, until)
