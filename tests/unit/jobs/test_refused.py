@@ -311,3 +311,15 @@ def test_no_pod_is_made_for_a_group_that_this_controller_deleted(cluster: Cluste
     cluster.look_at_job("mine")
     assert len(pods_of(cluster)) == 2
     assert [path for path in cluster.server.objects if "/podgroups/" in path]
+
+
+def test_a_pod_that_is_gone_before_the_watch_tells_is_deleted_once(cluster: Cluster) -> None:
+    """Looks that may begin one write tried the same pod, and no other, until the watch told."""
+    train = running(cluster)
+    first = pods_of(cluster)[0]
+    cluster.server.remove(first, silently=True)
+    cluster.command("AbortJob", train)
+    for _ in range(3):
+        cluster.look_at_job("mine")
+    tries = [path for method, path, _ in cluster.server.requests if method == "DELETE" and path == first]
+    assert len(tries) == 1

@@ -79,10 +79,13 @@ class PodWriter:
         self._memory.kills(pod.uid, job.metadata.uid)
         if kill.mark:
             mark = {"metadata": {"uid": pod.uid, "annotations": {names.OUT_OF_SYNC: "true"}}}
-            unless_gone(lambda: self._keep(self._api.patch(PODS, pod.name, mark, namespace)))
-        unless_gone(
-            lambda: self._keep(self._api.delete(PODS, pod.name, namespace, uid=pod.uid), deleting=True)
-        )
+            with suppress(NotFound):
+                self._keep(self._api.patch(PODS, pod.name, mark, namespace))
+        try:
+            self._keep(self._api.delete(PODS, pod.name, namespace, uid=pod.uid), deleting=True)
+        except NotFound:
+            # The watch is late. Otherwise a look that may begin one write would try this one again and again.
+            self._pods.gone((namespace, pod.name), pod.uid)
         self._metrics.pods_deleted.inc()
 
     def _keep(self, answer: Json, *, deleting: bool = False) -> None:
@@ -124,9 +127,3 @@ def _concerns_all(error: KubeError) -> bool:
 
 def _never(error: KubeError) -> bool:  # noqa: ARG001 - as the other answers to a failure
     return False
-
-
-def unless_gone(call: Callable[[], object]) -> None:
-    """Call it; the object may be gone already. A conflict is raised, and the next look reads again."""
-    with suppress(NotFound):
-        call()
