@@ -53,7 +53,8 @@ class Server:
         self.objects: dict[str, Json] = {}
         self.untold: dict[Resource, list[Change]] = {resource: [] for resource in WATCHED}
         self.answer: Callable[[str, str], tuple[int, bool]] = lambda method, path: (0, False)
-        """For a write: the status of a failure or 0, and whether it happens all the same."""
+        """For a write, by method and path of the object: the status of a failure or 0, and whether it happens
+        all the same."""
         self.writes = 0
         self.last_write: int | None = None
         """The controller is killed before it has written more than so often."""
@@ -73,7 +74,8 @@ class Server:
         if self.last_write is not None and self.writes >= self.last_write:
             raise Died
         self.writes += 1
-        code, happens = self.answer(method, path)
+        about = f"{path}/{body['metadata']['name']}" if method == "POST" else path
+        code, happens = self.answer(method, about)
         if code and not happens:
             raise error_of(code, {"message": "the test says no"}, context=f"{method} {path}")
         answer = self._write(method, path, orjson.loads(orjson.dumps(body)), dry_run=bool(query))
