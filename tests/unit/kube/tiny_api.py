@@ -35,6 +35,9 @@ class TinyApi:
         """Requests that are served as usual before the script begins."""
         self.script_for = ""
         """The script is for requests that have this in their body; others are served as usual."""
+        self.refuses: tuple[str, str] | None = None
+        """Method and part of the path of the requests that get :attr:`refusal` each time; None: of none."""
+        self.refusal: tuple[int, Json] = (403, {})
         self.watches: list[queue.Queue[bytes | None]] = []
         self.delay_s = 0.0
         self.answers = threading.Event()
@@ -148,14 +151,19 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
             if query.get("watch") == "true":
                 self._watch(query)
                 return
+            headers: dict[str, str] = {}
             with api.lock:
                 ours = api.script_for in json.dumps(body)
-                if api.script and api.skip == 0 and ours:
+                if api.refuses and (self.command, api.refuses[1] in parts.path) == (api.refuses[0], True):
+                    code, document = api.refusal
+                elif api.script and api.skip == 0 and ours:
                     code, document, headers = api.script.pop(0)
                 else:
                     api.skip = max(0, api.skip - ours)
-                    code, document = _serve(api, self.command, parts.path, body)
-                    headers = {}
+                    if self.command == "DELETE" and "dryRun" in query and parts.path in api.objects:
+                        code, document = 200, api.objects[parts.path]
+                    else:
+                        code, document = _serve(api, self.command, parts.path, body)
             self._answer(code, document, headers)
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 - names of the base class
