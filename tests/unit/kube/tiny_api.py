@@ -8,7 +8,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +18,10 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 Json = dict[str, Any]
+Refuses = Callable[[str, str, Any], tuple[int, Json] | None]
+"""(method, path with query, body)"""
+MAX_ANNOTATION_BYTES = 256 * 1024
+"""Of one object in all, keys and values, as the API server counts."""
 
 
 class TinyApi:
@@ -45,6 +49,8 @@ class TinyApi:
         self.begins = threading.Event()
         """Cleared: watches are taken, and whoever asked for one is not told yet."""
         self.begins.set()
+        self.refuses: Refuses | None = None
+        """Asked about each request that is no watch: the answer (status, body) instead of the usual one."""
         self.url = ""
 
     def kubeconfig(self, folder: Path) -> Path:
@@ -154,7 +160,9 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
                     code, document, headers = api.script.pop(0)
                 else:
                     api.skip = max(0, api.skip - ours)
-                    code, document = _serve(api, self.command, parts.path, body)
+                    dry = query.get("dryRun") == "All"
+                    refused = api.refuses(self.command, self.path, body) if api.refuses else None
+                    code, document = refused or _serve(api, self.command, parts.path, body, dry=dry)
                     headers = {}
             self._answer(code, document, headers)
 
@@ -196,7 +204,7 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _serve(api: TinyApi, method: str, path: str, body: Any) -> tuple[int, Json]:
+def _serve(api: TinyApi, method: str, path: str, body: Any, *, dry: bool = False) -> tuple[int, Json]:
     path = path.removesuffix("/status") if method == "PATCH" else path
     present = api.objects.get(path)
     answer: tuple[int, Json] = (404, status(404, "NotFound"))
@@ -215,12 +223,19 @@ def _serve(api: TinyApi, method: str, path: str, body: Any) -> tuple[int, Json]:
             case "DELETE":
                 answer = 200, api.remove(path)
             case "PATCH" if isinstance(body, dict):
-                answer = 200, api.put(path, _merged(present, body))
+                answer = _patched(api, path, _merged(present, body), dry=dry)
             case _:
                 answer = 200, present
     elif method == "GET" and path.rsplit("/", 1)[-1].endswith("s"):
         answer = 200, _list(api, path)
     return answer
+
+
+def _patched(api: TinyApi, path: str, document: Json, *, dry: bool) -> tuple[int, Json]:
+    said = (document.get("metadata") or {}).get("annotations") or {}
+    if sum(len(key.encode()) + len(value.encode()) for key, value in said.items()) > MAX_ANNOTATION_BYTES:
+        return 422, status(422, "Invalid", f"metadata.annotations: Too long: {MAX_ANNOTATION_BYTES}")
+    return 200, document if dry else api.put(path, document)
 
 
 def _holds(method: str, present: Json, body: Any) -> bool:

@@ -144,6 +144,8 @@ class Rolling:
     record: str
     """The back-off as the PodGroup will carry it; it stands there once the plan is gone."""
     why: str
+    is_noted: bool = True
+    """False: the PodGroup takes no such note, and the pods go without it."""
 
 
 def judge(

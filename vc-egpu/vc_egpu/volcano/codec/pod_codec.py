@@ -17,6 +17,7 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     Toleration,
 )
+from vc_egpu.volcano.codec import room
 from vc_egpu.volcano.codec.cluster_codec import (
     Document,
     Owner,
@@ -68,6 +69,8 @@ class Words:
     out_of_sync: bool = False
     is_static: bool = False
     group_unseen: bool = False
+    annotation_bytes: int = 0
+    """All its annotations together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ class DecodedPod:
     """The mirror of a pod that the kubelet runs from a file."""
     group_unseen: bool = False
     """Its PodGroup was not there at the door, so the webhook did not see whose it is."""
+    annotation_bytes: int = 0
+    """All its annotations together, as Kubernetes bounds them (:mod:`.room`)."""
     source: Document = field(default_factory=dict, compare=False, repr=False)
     """What it was read from; a later version of the same pod is read against it."""
     words: Words | None = field(default=None, compare=False, repr=False)
@@ -173,6 +178,7 @@ def pod(
         out_of_sync=words.out_of_sync,
         is_static=words.is_static,
         group_unseen=words.group_unseen,
+        annotation_bytes=words.annotation_bytes,
         source=document,
         words=words,
     )
@@ -213,6 +219,9 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
     cards = _cards(annotations, metadata["uid"], problems)
     checked = checked_for(annotations, labels)
+    taken = room.size_of(metadata)
+    if _is_gated(spec) and (no_room := _no_room(taken, request)):
+        problems.append(no_room)
     task = task_name(str(annotations.get(names.TASK_SPEC, "")))
     return Words(
         shape=_shape(document, takes, request, table, _terms(document, claim_terms, problems)),
@@ -233,6 +242,19 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
         group_unseen=names.GROUP_UNSEEN in annotations,
+        annotation_bytes=taken,
+    )
+
+
+def _no_room(taken: int, request: Request) -> str:
+    """Why the cards could not be written on a pod that waits for them; empty if they could."""
+    asks = request.containers.values()
+    need = room.cards_size(len(asks), sum(ask.cards for ask in asks)) if asks else 0
+    if taken + need <= room.MAX_BYTES:
+        return ""
+    return (
+        f"its annotations take {taken} bytes of the {room.MAX_BYTES} that Kubernetes allows, and its cards "
+        f"need up to {need}: no cards can be written on it until it has fewer or shorter annotations"
     )
 
 
@@ -247,7 +269,7 @@ def _index(task: str, text: str) -> int:
     return index if can_name(task, index) else -1
 
 
-_METADATA_READ: Final = ("annotations", "labels", "ownerReferences")
+_METADATA_READ: Final = ("annotations", room.TAKEN_OUT, "labels", "ownerReferences")
 _SPEC_READ: Final = (
     "containers",
     "initContainers",

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from vc_egpu.volcano.codec import room
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.pod_codec import is_managed, takes_room
 from vc_egpu.volcano.codec.sums import RESIZE_PENDING, is_over
@@ -80,8 +81,7 @@ def pod(document: Document) -> Json:
             "status": _foreign_status(status) | (resized if takes else {}),
         }
     kept |= _some(metadata, ("labels", "ownerReferences"))
-    if annotations := metadata.get("annotations"):
-        kept["annotations"] = _without(annotations, names.LAST_APPLIED)
+    kept |= room.without(metadata, names.LAST_APPLIED)
     claims = [v for volume in spec.get("volumes") or () if (v := _claiming(volume))]
     wishes = _common(spec, (*_TAKES, *_WISHES), named=True)
     return {
@@ -248,10 +248,6 @@ def _waiting(container: Document) -> Json:
 
 def _some(document: Document, keys: Iterable[str]) -> Json:
     return {key: document[key] for key in keys if key in document}
-
-
-def _without(mapping: Mapping[str, str], key: str) -> Mapping[str, str]:
-    return {k: v for k, v in mapping.items() if k != key} if key in mapping else mapping
 
 
 _KINDS: Final[Mapping[str, Callable[[Document], Json]]] = {
