@@ -37,12 +37,13 @@ from unit.kube.tiny_api import status
 from vc_egpu.admission.carry_out.victims import SHIELD_S
 from vc_egpu.admission.execution.carrying import LANDS_WITHIN_S
 from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Result, Unknown, Written, result_of
+from vc_egpu.admission.recovery.rollback import finds_no_room
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.state.refusals import AGAIN_S
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodPhase, PodUid, SuspensionState
 from vc_egpu.core.model.plan import Plan, Resume, Suspension
-from vc_egpu.core.model.reasons import Reason
+from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, Reason, Verdict
 from vc_egpu.kube.wire import errors
 from vc_egpu.volcano.codec import room
 from vc_egpu.volcano.words import names
@@ -275,6 +276,22 @@ def test_a_fence_that_is_refused_keeps_a_plan_only_as_long_as_a_write_can_land(s
     assert not carrying.is_settled(KEY, [uid])
     carrying.ended(uid, errors.Forbidden("x"), 100.0 + LANDS_WITHIN_S)
     assert carrying.is_settled(KEY, [uid])
+
+
+def test_what_runs_without_its_peer_comes_back_where_the_peer_takes_no_cards(stage: Stage) -> None:
+    """The peer is a replacement: what runs was let go for an earlier plan."""
+    stage.server.refuses = refusing("PATCH", "/pods/g-w-1", annotates(names.CARDS))
+    stage.put("pods", let_go(pod("g-w-0", uid="pod-0"), "5-0", bound=True, phase="Running"))
+    stage.put("pods", pod("g-w-1", index=1, uid="pod-1"))
+    stage.put("podgroups", group(annotations={names.PLAN: plan(stage.mirror)}))
+    stage.drive()
+    in_time(stage, lambda: is_asked_to_go(stage, "g-w-0"))
+
+
+def test_a_plan_that_is_refused_is_as_good_as_no_room() -> None:
+    """Members that run without a peer are rolled back after the same ten minutes."""
+    refused = Verdict(Reason.WRITE_REFUSED, "no", {BACK_OFF_NUMBER: 600})
+    assert finds_no_room(refused)
 
 
 # --- PodGroups -----------------------------------------------------------------------------------

@@ -63,6 +63,12 @@ class TinyApi:
         path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **document}))
         return path
 
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Json]:
+        """What is answered to a request that is no watch; ``path`` has the query."""
+        refused = self.refuses(method, path, body) if self.refuses is not None else None
+        parts = urlsplit(path)
+        return refused or _serve(self, method, parts.path, body, dry="dryRun=All" in parts.query)
+
     def put(self, path: str, document: Json) -> Json:
         """Store an object behind everybody's back and tell the watches."""
         with self.lock:
@@ -160,9 +166,7 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
                     code, document, headers = api.script.pop(0)
                 else:
                     api.skip = max(0, api.skip - ours)
-                    dry = query.get("dryRun") == "All"
-                    refused = api.refuses(self.command, self.path, body) if api.refuses else None
-                    code, document = refused or _serve(api, self.command, parts.path, body, dry=dry)
+                    code, document = api.answer(self.command, self.path, body)
                     headers = {}
             self._answer(code, document, headers)
 

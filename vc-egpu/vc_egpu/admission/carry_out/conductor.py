@@ -175,8 +175,8 @@ class Conductor:
         """
         if not self.members.is_settled(key):
             return False
-        plan_id, why = self.members.refused.pop(key)
-        pods = self._let_go_in_part(key, group, plan_id)
+        why = self.members.refused.pop(key)
+        pods = self._let_go_in_part(key, group)
         back = RollBack(
             pods=tuple(pod for pod in pods if not pod.pod.bare),
             why=why,
@@ -187,15 +187,13 @@ class Conductor:
         self.rolling.begin(key, group, back, self.suspending.telling.wall())
         return True
 
-    def _let_go_in_part(self, key: str, group: Group, plan_id: str) -> tuple[DecodedPod, ...]:
+    def _let_go_in_part(self, key: str, group: Group) -> tuple[DecodedPod, ...]:
         """Members that have their cards, where the gang is not complete without those that get none."""
         members = self.work.mirror.members.get(key, {})
         gang = group.decoded.gang
         there = [m for m in members.values() if m.pod.phase in {PodPhase.PLACED, PodPhase.SUCCEEDED}]
         short = lacking(gang, task_counts([m.pod.task for m in there]))
         if gang.single or not (short or len(there) < gang.min_member):
-            return ()
-        if not any(m.pod.plan_id == plan_id for m in there):
             return ()
         placed = (m for m in there if m.pod.phase is PodPhase.PLACED)
         return tuple(sorted(placed, key=lambda m: m.pod.name))
@@ -245,7 +243,7 @@ class Conductor:
             case "plan":
                 self.work.mirror.bar(done.gang, why, self.work.clock, now)
                 if waited is not None and waited.plan_id == done.plan_id:
-                    self.members.refused[done.gang] = (done.plan_id, why)
+                    self.members.refused[done.gang] = why
             case "strip":
                 # Where a note of a roll-back was to be left, its pods go without it.
                 if self.rolling.without_note(done.gang):

@@ -20,8 +20,8 @@ class Members:
 
     work: Work
     carrying: Carrying = field(default_factory=Carrying)
-    refused: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Gangs of which a write was refused so that their plan cannot be carried out: its id, and why."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Gangs whose plan cannot be carried out, because a write was refused, and why."""
 
     def take_over(self) -> None:
         """What an earlier leader sent for its plans may still be on its way."""
@@ -115,7 +115,7 @@ class Members:
             return
         text = f"its cards cannot be written on it: {reason}"
         if group is not None and group.plan is not None:
-            self.refused[key] = (group.plan.plan_id, f"pod {pod.pod.name}: {text}")
+            self.refused[key] = f"pod {pod.pod.name}: {text}"
             self.carrying.withheld.add(key)
         mirror.refuse_pod(uid, text, self.work.clock)
 

@@ -105,6 +105,13 @@ def _pods_create() -> Json:
     )
 
 
+_BEFORE_AND_AFTER: Final = {
+    "old": "oldObject.metadata.?annotations.orValue({})",
+    "new": "object.metadata.?annotations.orValue({})",
+}
+"""The annotations of an update, as variables."""
+
+
 def _pods_update(identities: Identities) -> Json:
     kept = (
         *WRITTEN_BY_US,
@@ -114,7 +121,6 @@ def _pods_update(identities: Identities) -> Json:
         names.CORE_POLICY,
         *PLACE_IN_GANG,
     )
-    old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
     label, queue = f".?labels[?'{names.MANAGED_LABEL}']", f".?labels[?'{names.JOB_QUEUE_NAME}']"
     ours = is_by(identities.admission)
     touched = " || ".join(
@@ -132,8 +138,7 @@ def _pods_update(identities: Identities) -> Json:
         f"{ours} ? !({_ANSWERED_FOR}) : ({POD_WAS_OR_IS_OURS}) && ({touched})",
         variables={
             "controller": is_by(identities.controllers),
-            "old": old,
-            "new": new,
+            **_BEFORE_AND_AFTER,
             "changed": f"{quoted(kept)}.filter(a, {differs('a')})",
             "pauses": f"{differs(repr(names.PAUSE))} && '{names.PAUSE}' in variables.new",
         },
