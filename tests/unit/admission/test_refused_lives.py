@@ -7,7 +7,8 @@ told and each turn taken when a draw says so. Writes are refused, once or again 
 Between turns the invariants hold. Some time after the trouble is over no gang is let go in part, no card is
 booked by a plan that is not carried out, and a high gang that can be written to waits behind no low one.
 
-``VC_EGPU_LIVES`` says how many lives there are. The seeds are new in each run; ``VC_EGPU_SEED`` repeats one.
+``VC_EGPU_LIVES`` says how many lives there are. The seeds are new in each run; ``VC_EGPU_SEED`` repeats one, with
+``PYTHONHASHSEED=0`` in both runs.
 """
 
 import copy
@@ -45,6 +46,8 @@ BEGAN = 1_790_000_000.0
 """Unix time at which each life begins."""
 STEPS = 350
 """Things that happen while there is trouble."""
+STEP_S = 0.02
+"""What one thing takes. Time has to pass: what failed is tried again after up to 30 s."""
 JUDGED = 0.3
 """Of the turns: the invariants take as long as a decision."""
 AFTER_S = 61.0
@@ -122,6 +125,7 @@ class Life:
             choices.append(self.turn)
         if choices:
             self.draw.choice(choices)()
+            self.stage.later(STEP_S)
             self._note()
         return bool(choices)
 
