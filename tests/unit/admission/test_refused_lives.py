@@ -7,8 +7,8 @@ told and each turn taken when a draw says so. Writes are refused, once or again 
 Between turns the invariants hold. Some time after the trouble is over no gang is let go in part, no card is
 booked by a plan that is not carried out, and a high gang that can be written to waits behind no low one.
 
-``VC_EGPU_LIVES`` says how many lives there are. The seeds are new in each run; ``VC_EGPU_SEED`` repeats one, with
-``PYTHONHASHSEED=0`` in both runs.
+``VC_EGPU_LIVES`` says how many lives there are. The seeds are new in each run. ``VC_EGPU_SEED`` repeats
+one, with the same ``PYTHONHASHSEED``.
 """
 
 import copy

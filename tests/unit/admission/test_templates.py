@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from unit.admission.build import TABLE, added, group, let_go, pod, version
+from unit.admission.build import TABLE, added, deleted, group, let_go, pod, version
 from unit.admission.test_steps import planned
 from unit.admission.test_surroundings import world
 from vc_egpu.admission.inqueue import enqueue
@@ -124,6 +124,98 @@ def test_in_the_hosts_network_a_templates_ports_are_the_hosts(*, in_hosts_networ
     spec["containers"][0]["ports"] = [{"containerPort": 22}, {"containerPort": 80, "hostPort": 8080}]
     [(_, _, shape)] = enqueue.template(trim.of("jobs", asked), TABLE).rows
     assert shape.host_ports == ((("", "TCP", 22),) if in_hosts_network else ()) + (("", "TCP", 8080),)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "ports"),
+    [
+        ({"pytorch": []}, [80, 23456]),
+        ({"pytorch": ["--port=80"]}, [80]),
+        ({"pytorch": ["-port", "29500"], "env": [], "svc": None}, [80, 29500]),
+        ({"pytorch": None, "mpi": ["--port=0x"]}, [80, 23456, 22]),
+        ({"tensorflow": [], "hcclrank": [], "ssh": []}, [80]),
+        ({"ray": ["--head=w", "--headContainer=main", "--clientPort=1"]}, [80, 6379, 8265, 1]),
+        ({"ray": ["--head=w"]}, [80]),
+        ({"ray": ["--headContainer=main"]}, [80]),
+        ("words", [80]),
+    ],
+)
+def test_in_the_hosts_network_the_ports_of_plugins_are_the_hosts_too(plugins: Any, ports: list[int]) -> None:
+    """Else two members are planned on a node with room for one."""
+    asked = job()
+    asked["spec"]["plugins"] = plugins
+    spec = asked["spec"]["tasks"][0]["template"]["spec"]
+    spec |= {"hostNetwork": True}
+    spec["containers"] = [*spec["containers"], {"name": "log", "ports": [{"containerPort": 80}]}]
+    for document in (asked, trim.of("jobs", asked)):
+        [(_, _, shape)] = enqueue.template(document, TABLE).rows
+        assert sorted(port for _, _, port in shape.host_ports) == sorted(ports)
+    spec["hostNetwork"] = False
+    [(_, _, shape)] = enqueue.template(trim.of("jobs", asked), TABLE).rows
+    assert shape.host_ports == ()
+
+
+KATA: dict[str, Any] = {
+    "metadata": {"name": "kata", "uid": "rc", "resourceVersion": "1"},
+    "handler": "kata",
+    "overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}},
+    "scheduling": {
+        "nodeSelector": {"kata": "yes"},
+        "tolerations": [{"key": "kata", "operator": "Exists", "effect": "NoSchedule"}],
+    },
+}
+
+
+def of_kata() -> dict[str, Any]:
+    asked = job()
+    asked["spec"]["tasks"][0]["template"]["spec"] |= {
+        "runtimeClassName": "kata",
+        "nodeSelector": {"pool": "a"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    }
+    return trim.of("jobs", asked)
+
+
+def test_what_a_runtime_class_adds_to_pods_is_known_before_they_are_made() -> None:
+    mirror = world()
+    mirror.apply("runtimeclasses", added(trim.of("runtimeclasses", KATA)))
+    [(_, _, shape)] = enqueue.template(of_kata(), TABLE, mirror.around.runtime_classes).rows
+    assert (shape.requests.cpu_milli, shape.requests.memory_bytes) == (2250, 120 << 20)
+    assert shape.node_selector == (("kata", "yes"), ("pool", "a"))
+    assert [toleration.key for toleration in shape.tolerations] == ["gpu", "kata"]
+    [(_, _, plain)] = enqueue.template(trim.of("jobs", job()), TABLE, mirror.around.runtime_classes).rows
+    assert (plain.requests.cpu_milli, plain.tolerations) == (2000, ())
+
+
+def test_a_runtime_class_that_changes_is_read_again() -> None:
+    mirror = world()
+    mirror.apply("jobs", added(of_kata()))
+    mirror.apply("podgroups", added(group(phase="Pending")))
+    pending = enqueue.Pending()
+
+    def cpu_milli(clock: float) -> int:
+        pending.look("default/g", mirror, clock)
+        pending.plan_from_templates(mirror, clock + enqueue.GRACE_S)
+        [(_, _, shape)] = mirror.templates["default/g"].rows
+        return shape.requests.cpu_milli
+
+    assert cpu_milli(0.0) == 2000, "there is none of this name yet"
+    mirror.apply("runtimeclasses", added(KATA))
+    assert cpu_milli(1.0) == 2250
+    more = {**KATA, "overhead": {"podFixed": {"cpu": "1"}}}
+    mirror.apply("runtimeclasses", added({**more, "metadata": {**KATA["metadata"], "resourceVersion": "2"}}))
+    assert cpu_milli(2.0) == 3000
+    gone = {**KATA, "metadata": {**KATA["metadata"], "resourceVersion": "3"}}
+    mirror.apply("runtimeclasses", deleted(gone))
+    assert cpu_milli(3.0) == 2000
+
+
+@pytest.mark.parametrize("part", ["overhead", "scheduling"])
+def test_a_runtime_class_without_these_adds_nothing(part: str) -> None:
+    less = {"kata": {key: value for key, value in KATA.items() if key != part}}
+    [(_, _, shape)] = enqueue.template(of_kata(), TABLE, less).rows
+    assert shape.requests.cpu_milli == (2000 if part == "overhead" else 2250)
+    assert len(shape.tolerations) == (1 if part == "scheduling" else 2)
 
 
 def test_a_template_that_cannot_be_read_plans_nothing() -> None:

@@ -255,6 +255,17 @@ def test_a_plan_that_is_only_a_record_is_not_in_force() -> None:
     assert not story.has_plan
 
 
+def test_a_word_against_preemption_that_does_not_count_is_told_of() -> None:
+    """Next to class low; for others it says nothing new."""
+    pods = [docs.pod("a", group="g", gated=True, phase="Pending")]
+    pods[0]["metadata"]["annotations"] |= {"volcano.sh/preemptable": "false"}
+    (story,) = tell("a", groups=[docs.group("g", "research")], pods=pods)
+    assert not [note for note in story.notes if "preemptable" in note]
+    pods[0]["metadata"]["annotations"] |= {"egpu.volcano.sh/priority": "low"}
+    (story,) = tell("a", groups=[docs.group("g", "research")], pods=pods)
+    assert [note for note in story.notes if 'priority "low" wins here' in note]
+
+
 def test_a_misspelt_annotation_is_told_of_where_nobody_saw_the_warning() -> None:
     said = docs.verdict("Admitted", "1 member placed")
     pod = docs.pod("a", group="g", cards={"GPU-a": (1024, 25)}, share_class="high")

@@ -137,6 +137,23 @@ def test_pytorch_brings_svc_along() -> None:
     assert [port["containerPort"] for port in ports] == [23456]
 
 
+@pytest.mark.parametrize("named_by", [None, "sidecar", "init"])
+def test_pytorch_opens_its_port_on_one_container_alone(named_by: str | None) -> None:
+    """In the host's network the API server refuses a pod that has a port twice."""
+    spec = {
+        "hostNetwork": True,
+        "containers": [{"name": "main", "ports": None}, {"name": "sidecar"}],
+        "initContainers": [{"name": "init", "restartPolicy": "Always"}],
+    }
+    for container in (*spec["containers"], *spec["initContainers"]):  # type: ignore[misc]
+        if container["name"] == named_by:
+            container["ports"] = [{"containerPort": 23456}]
+    pod = build(job(task("master", 1, template={"spec": spec}), plugins={"pytorch": []}), "master")
+    every = [*pod["spec"]["containers"], *pod["spec"]["initContainers"]]
+    opened = {one["name"]: [port["containerPort"] for port in one.get("ports") or ()] for one in every}
+    assert {name: ports for name, ports in opened.items() if ports} == {named_by or "main": [23456]}
+
+
 def test_pytorch_with_go_style_arguments() -> None:
     subject = job(
         task("m", 1), task("w", 1), plugins={"pytorch": ["-master=m", "--worker=w", "--port", "29500"]}

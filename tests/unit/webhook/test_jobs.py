@@ -216,6 +216,14 @@ BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
         ),
         ("spec.minAvailable", "4 members", "once 'm' or 'n' runs", "at most 3"),
     ),
+    "a minimum of members that are made only once others run": (
+        job(
+            {**task("m", 4), "minAvailable": 2},
+            {**task("w", 2), "minAvailable": 1, "dependsOn": {"name": ["m"]}},
+            minAvailable=3,
+        ),
+        ('spec.tasks["w"].minAvailable', "1 of task 'w'", "once 'm' runs", "set it to 0", "at most 2"),
+    ),
     "two tasks of one name": (job(task("w", 1), task("w", 1)), ("spec.tasks", "'w'")),
     "high without leave, on a template": (
         job(task("w", 1), task("v", 1, annotations={PRIORITY: "high"}), annotations={PRIORITY: "high"}),

@@ -184,7 +184,6 @@ BAD_ASKS: dict[str, tuple[Json, tuple[str, ...]]] = {
     "memory 0": ({"vgpu_h20": 1, "vgpu_memory": 0}, ("0 is below 1",)),
     "memory nonsense": ({"vgpu_h20": 1, "vgpu_memory": "lots"}, ("'lots' is not a quantity",)),
     "more cards than a node has": ({"vgpu_v100_32g": 5}, ("5 is above 4", "largest v100-32g node")),
-    "no cards": ({"vgpu_h20": 0}, ("0 is below 1",)),
     "half a card": ({"vgpu_h20": "0.5"}, ("'0.5' is not a whole number", "1 to 8")),
     "2^64 cards": ({"vgpu_h20": 2**64}, ("1 to 8",)),
     "two models in one container": (

@@ -1,8 +1,10 @@
 """Pods at the door: who may use which class, queue and group."""
 
+import copy
 from dataclasses import replace
 
 import pytest
+from unit.webhook.job_reviews import complete as complete_job
 from unit.webhook.pod_reviews import GROUP, PRIORITY, QUEUE, complete, group, of_job, refusal
 from unit.webhook.world import (
     ALICE,
@@ -16,11 +18,14 @@ from unit.webhook.world import (
     context,
     create,
     job,
+    patched,
     pod,
     queue,
     task,
+    update,
 )
 from vc_egpu.webhook.protocol.context import QueueTree
+from vc_egpu.webhook.reviews.jobs.review import review_job
 from vc_egpu.webhook.reviews.pods import review_pod
 from vc_egpu.webhook.serving.caches import slim_job
 
@@ -31,6 +36,43 @@ def test_low_may_be_preempted_and_says_so_to_volcano() -> None:
     done = complete(pod(annotations={PRIORITY: "low"}))
     assert done["spec"]["priorityClassName"] == "egpu-low"
     assert done["metadata"]["annotations"]["volcano.sh/preemptable"] == "true"
+
+
+@pytest.mark.parametrize("place", ["annotations", "labels"])
+@pytest.mark.parametrize(("value", "told"), [("false", True), ("0", True), ("no", True), ("True", False)])
+def test_what_a_user_told_volcano_about_preemption_stays_and_is_answered(
+    place: str, value: str, told: bool
+) -> None:
+    said = {"volcano.sh/preemptable": value}
+    obj = pod(annotations={PRIORITY: "low", **(said if place == "annotations" else {})})
+    obj["metadata"]["labels"] = said if place == "labels" else {}
+    decision = review_pod(create(obj), context())
+    metadata = patched(obj, decision)["metadata"]
+    assert metadata[place]["volcano.sh/preemptable"] == value
+    assert (place == "annotations") is ("volcano.sh/preemptable" in metadata["annotations"])
+    warning = (
+        f'metadata.{place}["volcano.sh/preemptable"]: "{value}" stays for Volcano\'s scheduler; priority '
+        '"low" wins here: pods may be suspended or evicted'
+    )
+    assert decision.warnings == ((warning,) if told else ())
+
+
+def test_a_job_is_answered_where_it_says_so() -> None:
+    said = {"volcano.sh/preemptable": "false"}
+    low = {PRIORITY: "low"}
+    on_job = job(task("w", 1), annotations={**low, **said})
+    (warning,) = review_job(create(on_job), context()).warnings
+    assert warning.startswith('metadata.annotations["volcano.sh/preemptable"]: "false" stays')
+    on_task = job(task("w", 1, annotations={**low, **said}))
+    (warning,) = review_job(create(on_task), context()).warnings
+    assert warning.startswith('spec.tasks["w"].template.metadata.annotations["volcano.sh/preemptable"]')
+    assert len(warning) < 256
+    for unaffected in (job(task("w", 1), annotations=said), job(task("w", 1), annotations=low)):
+        assert review_job(create(unaffected), context()).warnings == ()
+    stored = complete_job(job(task("w", 1), annotations=low))
+    edited = copy.deepcopy(stored)
+    edited["metadata"]["annotations"] |= said
+    assert len(review_job(update(edited, stored), context()).warnings) == 1
 
 
 def test_low_does_not_take_long_to_give_way() -> None:

@@ -302,6 +302,16 @@ def test_other_targets_are_refused() -> None:
     assert "target.name" in review_command(command("Queue", "", "scheduling.volcano.sh"), context()).message
 
 
+def test_a_command_that_goes_on_commanding_the_same_is_let_through() -> None:
+    """A finalizer is taken off, a label changes: also of a Command from before our time."""
+    stored = dict(command("Pod", "p", "v1").object)
+    labelled = {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}}
+    assert review_command(update(labelled, stored), context()).allowed
+    assert not review_command(update({**stored, "action": "OpenQueue"}, stored), context()).allowed
+    other = dict(command("Queue", "a", "scheduling.volcano.sh").object)
+    assert '"update"' in review_command(update(other, stored), context()).message
+
+
 def test_nobody_is_asked_about_a_target_that_no_object_can_be() -> None:
     """Answers are remembered by name, thousands of them: as many megabytes would end the webhook."""
     ctx = context()

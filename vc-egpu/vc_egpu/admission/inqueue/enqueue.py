@@ -11,6 +11,7 @@ and enqueued once its plan is ready.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final
 
 from vc_egpu.admission.inqueue.filling import Filling
@@ -23,6 +24,7 @@ from vc_egpu.core.model.resources import shape_key
 from vc_egpu.volcano.codec import plans, pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.node_wishes import excess, long_list
+from vc_egpu.volcano.codec.plugin_ports import plugin_ports, with_ports
 from vc_egpu.volcano.codec.request import AskError, read_pod
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -33,6 +35,7 @@ GRACE_S: Final = 2.0
 UNMADE_S: Final = 600.0
 """A plan whose gang was enqueued and has no pod by then is given up. A running gang waits as long for the
 room of a replacement. A quota keeps the pods out, say, and no other gang could have the cards."""
+_NONE: Final[Mapping[str, Document]] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -43,7 +46,7 @@ class Pending:
     urgent: dict[str, None] = field(default_factory=dict)
     """The gangs of high priority among them, in the same order."""
     read: dict[str, str] = field(default_factory=dict)
-    """The version of the Job that a gang's template was taken from."""
+    """The version of the Job, and of RuntimeClasses, that a gang's template was taken from."""
     filling: Filling = field(default_factory=Filling)
     unmade: dict[str, float] = field(default_factory=dict)
     """Since when the plans of gangs that were planned from their template are ready, and they have no pod."""
@@ -69,7 +72,7 @@ class Pending:
         if key not in self.since:
             self.since[key] = clock
             job = job_of(group, mirror)
-            named = template(job, mirror.table).share_class if job is not None else None
+            named = _template_of(job, mirror).share_class if job is not None else None
             if (group.decoded.gang.share_class if named is None else named) is ShareClass.HIGH:
                 self.urgent[key] = None
 
@@ -77,7 +80,7 @@ class Pending:
         """A leader before this one made the plan: of what, its Job says."""
         job = job_of(group, mirror) if not mirror.templates.get(key, NO_TEMPLATE).rows else None
         if job is not None and not job["metadata"].get("deletionTimestamp"):
-            mirror.set_template(key, template(job, mirror.table))
+            mirror.set_template(key, _template_of(job, mirror))
 
     def _expect_pods(self, key: str, mirror: Mirror, clock: float) -> None:
         group = mirror.groups.get(key)
@@ -108,10 +111,10 @@ class Pending:
         """Give the decision what the pods of those that waited long enough will be; each Job is read once."""
         for key in self.due(clock):
             job = job_of(mirror.groups[key], mirror) if key not in self.given_up else None
-            version = job["metadata"]["resourceVersion"] if job is not None else ""
+            version = f"{job['metadata']['resourceVersion']}/{mirror.around.runtime_revision}" if job else ""
             if job is not None and self.read.get(key) != version:
                 self.read[key] = version
-                mirror.set_template(key, template(job, mirror.table))
+                mirror.set_template(key, _template_of(job, mirror))
 
     def give_up(self, mirror: Mirror, clock: float) -> None:
         """Expect no pods any more of gangs that were without for too long: their plans do not hold then."""
@@ -179,9 +182,14 @@ def is_managed(job: Document) -> bool:
         return False
 
 
-def template(job: Document, table: ModelTable) -> Template:
+def _template_of(job: Document, mirror: Mirror) -> Template:
+    return template(job, mirror.table, mirror.around.runtime_classes)
+
+
+def template(job: Document, table: ModelTable, runtime_classes: Mapping[str, Document] = _NONE) -> Template:
     """The pods that a Job will have; the empty one for a Job that cannot be read, or is not ours.
 
+    ``runtime_classes``, by name, and the Job's plugins add to pods what their template does not show.
     Two thousand million replicas are cut to what a gang can have: each becomes a member in the decision.
     """
     rows, classes, left = [], set(), MANY
@@ -192,11 +200,11 @@ def template(job: Document, table: ModelTable) -> Template:
         try:
             wished = (metadata.get("annotations") or {}).get(names.OVERSUBSCRIBE) == "true"
             request = read_pod(spec, table).request(oversubscribe=wished)
-            document = _as_pod(job, metadata, spec, request.encode())
+            name = plans.task_name(str(task["name"]))
+            document = _as_pod(job, metadata, _filled_in(job, name, spec, runtime_classes), request.encode())
             pod = pod_codec.pod(document, table)
             hash(shape_key(pod.pod.shape))  # what is no word where one belongs (a label's value, say)
             replicas = min(int(task.get("replicas") or 0), left)
-            name = plans.task_name(str(task["name"]))
         except (AskError, KeyError, TypeError, ValueError, AttributeError):
             return NO_TEMPLATE
         if not name or excess(spec) or long_list(metadata.get("annotations") or {}):
@@ -207,6 +215,32 @@ def template(job: Document, table: ModelTable) -> Template:
             classes.add(pod.share_class)
     # As with pods: should two classes meet, the gang gets the lower one.
     return Template(tuple(rows), min(classes, default=None), str(job["spec"].get("queue") or ""))
+
+
+def _filled_in(job: Document, task: str, spec: Document, runtime_classes: Mapping[str, Document]) -> Document:
+    """The spec with what the Job's controller and the API server will add to it."""
+    found = runtime_classes.get(str(spec.get("runtimeClassName") or ""))
+    full = dict(_with_ports(job, task, spec))
+    if found is None:
+        return full
+    scheduling = found.get("scheduling") or {}
+    if overhead := (found.get("overhead") or {}).get("podFixed"):
+        full["overhead"] = overhead
+    if selector := scheduling.get("nodeSelector"):
+        full["nodeSelector"] = {**(full.get("nodeSelector") or {}), **selector}
+    if tolerations := scheduling.get("tolerations"):
+        full["tolerations"] = [*(full.get("tolerations") or ()), *tolerations]
+    return full
+
+
+def _with_ports(job: Document, task: str, spec: Document) -> Document:
+    """The spec with the ports that the Job's plugins will open, where these are ports of the node."""
+    if not spec.get("hostNetwork"):
+        return spec
+    containers = spec.get("containers") or []
+    found = [str(container.get("name")) for container in containers]
+    ports = plugin_ports(job["spec"].get("plugins") or {}, task, found)
+    return {**spec, "containers": with_ports(containers, ports)}
 
 
 def _as_pod(job: Document, metadata: Mapping[str, Any], spec: Document, request: str) -> Document:

@@ -18,6 +18,7 @@ from vc_egpu.kube.resources import (
     POD_GROUPS,
     PODS,
     QUEUES,
+    RUNTIME_CLASSES,
     VOLCANO_JOBS,
     Resource,
 )
@@ -27,6 +28,7 @@ from vc_egpu.volcano.codec import trim
 from vc_egpu.volcano.words import names
 
 WATCHED: Final = (
+    RUNTIME_CLASSES,
     PERSISTENT_VOLUMES,
     PERSISTENT_VOLUME_CLAIMS,
     DISRUPTION_BUDGETS,

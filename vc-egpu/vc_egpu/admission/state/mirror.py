@@ -31,6 +31,7 @@ from vc_egpu.volcano.codec.pod_codec import DecodedPod
 from vc_egpu.volcano.words.model_table import ModelTable
 
 LOAD_ORDER: Final = (
+    "runtimeclasses",
     "persistentvolumes",
     "persistentvolumeclaims",
     "poddisruptionbudgets",
@@ -111,6 +112,7 @@ class Mirror:
             "persistentvolumes": self._volume,
             "configmaps": self._switch,
             "jobs": self._job,
+            "runtimeclasses": self.around.put_runtime_class,
         }
 
     def apply(self, plural: str, change: Change) -> None:

@@ -1,4 +1,4 @@
-"""What is watched besides nodes, pods, gangs and queues: budgets, volumes, Jobs, the operator's switches."""
+"""What is watched besides nodes, pods, gangs and queues: budgets, volumes, Jobs, RuntimeClasses, switches."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +20,10 @@ class Surroundings:
         self.jobs: dict[tuple[str, str], Document] = {}
         """Volcano Jobs by (namespace, name)."""
         self.switches: Mapping[str, str] = {}
+        self.runtime_classes: dict[str, Document] = {}
+        """RuntimeClasses by name: what the API server will add to pods that name one."""
+        self.runtime_revision = 0
+        """Counts their changes: what was read from a Job's template before one is read again."""
         self._budgets: dict[str, Budgets] = {}
         """By namespace."""
         self._claims: dict[ClaimKey, str] = {}
@@ -72,6 +76,15 @@ class Surroundings:
     def put_switches(self, document: Document, *, deleted: bool) -> None:
         """The operator's ConfigMap changed."""
         self.switches = {} if deleted else dict(document.get("data") or {})
+
+    def put_runtime_class(self, document: Document, *, deleted: bool) -> None:
+        """A RuntimeClass changed."""
+        name = document["metadata"]["name"]
+        self.runtime_revision += 1
+        if deleted:
+            self.runtime_classes.pop(name, None)
+        else:
+            self.runtime_classes[name] = document
 
     def put_job(self, document: Document, *, deleted: bool) -> str:
         """A Volcano Job changed; returns the key of its gang."""

@@ -20,6 +20,7 @@ from vc_egpu.report.gangs import Condition, GangRow
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.knobs import slips
 from vc_egpu.volcano.words.makers import controller_of, deployment_behind
+from vc_egpu.volcano.words.priority import objections_to_low
 
 NO_VERDICT = "NoVerdictYet"
 NOT_MANAGED = "NotManaged"
@@ -300,8 +301,16 @@ def _story(
 
 
 def _slips(members: Sequence[Json]) -> list[str]:
-    """Misspelt annotations of the first member: warnings at the door are not seen of a Deployment's pods."""
-    return slips(world.annotations(members[0]), world.labels(members[0]), "metadata") if members else []
+    """What is misspelt or has no say in the annotations of the first member.
+
+    Warnings at the door are not seen of a Deployment's pods.
+    """
+    if not members:
+        return []
+    annotations, labels = world.annotations(members[0]), world.labels(members[0])
+    low = annotations.get(names.PRIORITY) == "low"
+    objections = objections_to_low(annotations, labels, "metadata") if low else []
+    return [*objections, *slips(annotations, labels, "metadata")]
 
 
 def name_of(group: Json, members: Sequence[Json]) -> str:

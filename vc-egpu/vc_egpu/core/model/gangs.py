@@ -194,8 +194,37 @@ def task_counts(tasks: Iterable[str]) -> dict[str, int]:
 
 def task_minimums(gang: Gang) -> dict[str, int]:
     """Each task's minimum; none where their sum exceeds the gang's own, as in Volcano."""
-    minimums = {task: count for task, count in gang.min_task_member.items() if count > 0}
-    return minimums if sum(minimums.values()) <= gang.min_member else {}
+    return counted_minimums(gang.min_member, gang.min_task_member)
+
+
+def counted_minimums(size: int, minimums: Mapping[str, int]) -> dict[str, int]:
+    """Those minimums of tasks that count in a gang of this ``size``, as in Volcano's gang plugin."""
+    counted = {task: count for task, count in minimums.items() if count > 0}
+    return counted if sum(counted.values()) <= size else {}
+
+
+class Shortage(NamedTuple):
+    """What keeps a gang from being complete."""
+
+    have: int
+    wanted: int
+    task: str = ""
+    """Empty where the gang as a whole has too few members."""
+
+
+def shortage(size: int, minimums: Mapping[str, int], counts: Mapping[str, int]) -> Shortage | None:
+    """What the members of each task, ``counts``, lack to be a gang of ``size`` members; None if nothing.
+
+    The door asks this of a Job, before any pod is made, and the decision of a gang. So no gang gets in that
+    waits for ever.
+    """
+    have = sum(counts.values())
+    if have < size:
+        return Shortage(have, size)
+    for task, wanted in sorted(counted_minimums(size, minimums).items()):
+        if counts.get(task, 0) < wanted:
+            return Shortage(counts.get(task, 0), wanted, task)
+    return None
 
 
 def lacking(gang: Gang, counts: Mapping[str, int]) -> dict[str, int]:

@@ -157,10 +157,12 @@ class Pytorch:
         if first_rank is not None:
             variables.append({"name": "RANK", "value": str(first_rank + index)})
         _add_env(pod, variables, init_containers=False)
-        for container in pod["spec"].get("containers") or ():
-            ports = container.setdefault("ports", [])
-            if all(port.get("containerPort") != self._port for port in ports):
-                ports.append({"name": "pytorchjob-port", "containerPort": self._port, "protocol": "TCP"})
+        containers = pod["spec"].get("containers") or []
+        ports = [port for container in _containers(pod) for port in container.get("ports") or ()]
+        if containers and all(port.get("containerPort") != self._port for port in ports):
+            # One says it for the pod: in the host's network the API server takes no port twice.
+            opened = {"name": "pytorchjob-port", "containerPort": self._port, "protocol": "TCP"}
+            containers[0]["ports"] = [*(containers[0].get("ports") or ()), opened]
 
     def objects(self) -> list[Json]:
         return []

@@ -34,7 +34,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, NodeCard, NodeCards, Request
 from vc_egpu.volcano.words.makers import controller_in
 from vc_egpu.volcano.words.model_table import ModelTable
-from vc_egpu.volcano.words.resource_names import classify, names_cards
+from vc_egpu.volcano.words.resource_names import asked_in, classify
 
 Document = Mapping[str, Any]
 Terms = tuple[tuple[Requirement, ...], ...]
@@ -253,7 +253,7 @@ def group(document: Document) -> DecodedGroup:
         owner=owner,
         conditions=tuple(status.get("conditions") or ()),
         priority_class=spec.get("priorityClassName") or "",
-        asks=names_cards(spec.get("minResources") or ()),
+        asks=asked_in(spec.get("minResources") or {}) is not None,
         annotation_bytes=room.size({k: v for k, v in annotations.items() if k != names.PLAN}),
     )
 

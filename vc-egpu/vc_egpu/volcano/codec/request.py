@@ -13,12 +13,14 @@ from typing import Any, Final, Literal
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import CARD_CORES_PERCENT, ContainerRequest, Request
 from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
-from vc_egpu.volcano.words.quantity import Quantity, QuantityError, parse
-from vc_egpu.volcano.words.resource_names import PER_CARD, ResourceName, classify
+from vc_egpu.volcano.words.quantity import Quantity, QuantityError, is_zero, parse
+from vc_egpu.volcano.words.resource_names import PER_CARD, ResourceName, asked_in, classify
 
 MIB: Final = 1 << 20
 MAX_CONTAINERS: Final = 64
 _CLOSE_ENOUGH: Final = 0.5
+_CARD_KINDS: Final = frozenset({"shared", "native", "volcano"})
+"""Kinds of resources of which one unit is a card."""
 _BYTE_SUFFIXES: Final = frozenset({"Mi", "Gi", "Ti", "Pi", "Ei"})
 
 
@@ -38,6 +40,8 @@ class PodAsk:
     containers: Mapping[str, ContainerRequest] = field(default_factory=dict)
     totals: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By container: the resources that queues and schedulers count, e.g. ``volcano.sh/vgpu-h20-memory``."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about limits that mean nothing."""
 
     @property
     def is_managed(self) -> bool:
@@ -66,12 +70,29 @@ class PodAsk:
 
 
 def is_managed(spec: Mapping[str, Any]) -> bool:
-    """True if any container of this pod spec names a model in its limits or requests."""
+    """True if any container of this pod spec asks for more than 0 of a model in its limits or requests."""
     return any(
-        classify(str(resource)).is_managed
+        asked_in(_resources(container, kind)) is not None
         for container in (*_items(spec, "initContainers"), *_items(spec, "containers"))
-        for resource in _quantities_of(container)
+        for kind in ("limits", "requests")
     )
+
+
+def names_without_effect(container: Mapping[str, Any]) -> frozenset[str]:
+    """The resources that say nothing because the container asks for 0 cards: models, totals, limits per card.
+
+    Limits per card stay where the container has cards of another model, or Volcano's own vGPUs.
+    """
+    amounts = [_resources(container, kind) for kind in ("limits", "requests")]
+    if not any(is_zero(raw) for each in amounts for raw in each.values()):
+        return frozenset()
+    mine = {str(name) for each in amounts for name in each if _concerns_us(name)}
+    asked = {str(name) for each in amounts for name, raw in each.items() if not is_zero(raw)} & mine
+    models = {classify(name).model for name in asked if classify(name).is_counted}
+    none = {name for name in mine - asked if classify(name).is_managed and classify(name).model not in models}
+    asks_for_none = any(classify(name).is_counted for name in none)
+    has_cards = any(classify(name).kind in _CARD_KINDS for name in asked)
+    return frozenset(none | (PER_CARD & mine) if asks_for_none and not has_cards else none)
 
 
 def read_pod(
@@ -88,7 +109,7 @@ def read_pod(
             raise AskError(
                 f"annotation {names.REQUEST}", f"names container {name!r}, which asks for no cards"
             )
-        return PodAsk()
+        return PodAsk(warnings=tuple(_without_effect(spec, path)))
     asks: dict[str, ContainerRequest] = {}
     totals: dict[str, Mapping[str, int]] = {}
     for where, container, sidecar in _containers(spec, path):
@@ -108,7 +129,7 @@ def read_pod(
         odd = min(set(known.containers) ^ set(asks))
         raise AskError(f"annotation {names.REQUEST}", f"does not agree with the limits of container {odd!r}")
     _check_pod(asks, table, path)
-    return PodAsk(asks, totals)
+    return PodAsk(asks, totals, tuple(_without_effect(spec, path)))
 
 
 def totals_of(ask: ContainerRequest) -> dict[str, int]:
@@ -152,8 +173,13 @@ def _resources(container: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _quantities_of(container: Mapping[str, Any]) -> set[str]:
-    return {*_resources(container, "limits"), *_resources(container, "requests")}
+def _without_effect(spec: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Sentences about limits per card of containers that ask for 0 cards."""
+    for where, container, _ in _containers(spec, path):
+        idle, limits = names_without_effect(container), _resources(container, "limits")
+        model = next((name for name in sorted(idle) if classify(name).is_counted), "")
+        for name in sorted(PER_CARD & idle & limits.keys()):
+            yield f"{_limit(where, name)}: {str(limits[name])[:63]} has no effect next to {model[:100]}: 0"
 
 
 def _read_container(
@@ -161,9 +187,16 @@ def _read_container(
 ) -> ContainerRequest | None:
     limits = {name: raw for name, raw in _resources(container, "limits").items() if _concerns_us(name)}
     _check_requests(_resources(container, "requests"), limits, where)
+    idle = names_without_effect(container)
+    kinds = {name: classify(name) for name in limits}
+    limits = {
+        name: raw
+        for name, raw in limits.items()
+        if name not in idle and not (kinds[name].kind == "volcano" and is_zero(raw))
+    }
     if not limits:
         return None
-    kinds = {name: classify(name) for name in limits}
+    kinds = {name: kinds[name] for name in limits}
     for name, kind in kinds.items():
         if kind.kind == "volcano":
             raise AskError(
@@ -302,6 +335,8 @@ def _check_requests(requests: Mapping[str, Any], limits: Mapping[str, Any], wher
         if not _concerns_us(name):
             continue
         path = f'{where}.resources.requests["{name}"]'
+        if name not in limits and is_zero(raw):
+            continue
         if name not in limits:
             raise AskError(path, f"{raw} is requested without a limit; cards are named in limits")
         if _quantity(raw, path).value != _quantity(limits[name], _limit(where, name)).value:

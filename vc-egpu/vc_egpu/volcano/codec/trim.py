@@ -18,10 +18,11 @@ import orjson
 
 from vc_egpu.volcano.codec import room
 from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.codec.plugin_ports import MOST_ARGUMENTS, PLUGINS_WITH_PORTS
 from vc_egpu.volcano.codec.pod_codec import is_managed, takes_room
 from vc_egpu.volcano.codec.sums import RESIZE_PENDING, is_over
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.resource_names import names_cards
+from vc_egpu.volcano.words.resource_names import asked_in
 
 Json = dict[str, Any]
 
@@ -41,6 +42,8 @@ _TAKES: Final = ("resources", "overhead")
 _WISHES: Final = ("tolerations", "nodeSelector", "priority", "schedulerName")
 _OF_ONE: Final = ("nodeName", "affinity", "schedulingGates")
 """What pods of one controller do not have in common."""
+_OF_TEMPLATES: Final = ("hostNetwork", "runtimeClassName")
+"""What the API server has not yet made into ports, overhead, tolerations and the like."""
 _GIVEN: Final = ("name", "resources", "allocatedResources")
 _SHARED_SPECS: Final = 8192
 _SHARED_BYTES: Final = 4096
@@ -129,16 +132,25 @@ def job(document: Document) -> Json:
     state = (document.get("status") or {}).get("state") or {}
     return {
         "metadata": _some(metadata, _IDENTITY),
-        "spec": {**_some(spec, ("queue",)), "tasks": tasks},
+        "spec": {**_some(spec, ("queue",)), **_plugins(spec, tasks), "tasks": tasks},
         "status": {"state": _some(state, ("phase",))},
     }
+
+
+def _plugins(spec: Document, tasks: Iterable[Document]) -> Json:
+    """The plugins that open ports, where these are ports of the node."""
+    if not any(task["template"]["spec"].get("hostNetwork") for task in tasks):
+        return {}
+    plugins = spec.get("plugins") or {}
+    kept = {name: (plugins[name] or [])[:MOST_ARGUMENTS] for name in PLUGINS_WITH_PORTS if name in plugins}
+    return {"plugins": kept} if kept else {}
 
 
 def pod_group(document: Document) -> Json:
     """A PodGroup. One name of the resources that it needs is kept: the name shows that it asks for cards."""
     spec = document["spec"]
     needs = spec.get("minResources") or {}
-    shown = next((name for name in needs if names_cards([name])), None)
+    shown = asked_in(needs)
     kept = {} if shown is None else {shown: needs[shown]}
     return {**document, "spec": {**spec, **({"minResources": kept} if needs else {})}}
 
@@ -155,6 +167,12 @@ def claim(document: Document) -> Json:
     return {"metadata": _some(document["metadata"], _IDENTITY), "spec": _some(spec, ("volumeName",))}
 
 
+def runtime_class(document: Document) -> Json:
+    """A RuntimeClass: what pods get that name it."""
+    kept = _some(document, ("overhead", "scheduling"))
+    return {"metadata": _some(document["metadata"], _IDENTITY), **kept}
+
+
 def _task(task: Document) -> Json:
     template = task.get("template") or {}
     metadata = template.get("metadata") or {}
@@ -163,7 +181,7 @@ def _task(task: Document) -> Json:
         "template": {
             "metadata": _some(metadata, ("labels", "annotations")),
             "spec": {
-                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, "hostNetwork"), named=True),
+                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, *_OF_TEMPLATES), named=True),
                 **_some(template.get("spec") or {}, ("affinity",)),
             },
         },
@@ -257,4 +275,5 @@ _KINDS: Final[Mapping[str, Callable[[Document], Json]]] = {
     "podgroups": pod_group,
     "persistentvolumes": volume,
     "persistentvolumeclaims": claim,
+    "runtimeclasses": runtime_class,
 }

@@ -42,3 +42,23 @@ def resolve(*candidates: ClassName | None) -> ClassName:
 def class_of_priority_class(name: str) -> ClassName | None:
     """The class that one of our own PriorityClasses stands for."""
     return next((key for key, value in PRIORITY_CLASSES.items() if value == name), None)
+
+
+_YES: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+"""The spellings that Volcano reads as true; it takes all others for a no."""
+
+
+def objections_to_low(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str) -> list[str]:
+    """A sentence if what has class ``low`` asks Volcano not to preempt it. Volcano reads annotations first.
+
+    ``path``: of the metadata with these annotations and labels.
+    """
+    for place, words in (("annotations", annotations), ("labels", labels)):
+        if names.PREEMPTABLE in words:
+            value = str(words[names.PREEMPTABLE])[:63]
+            said = (
+                f'{path}.{place}["{names.PREEMPTABLE}"]: "{value}" stays for Volcano\'s scheduler; priority '
+                '"low" wins here: pods may be suspended or evicted'
+            )
+            return [] if value in _YES else [said]
+    return []

@@ -97,6 +97,16 @@ def parse_whole(raw: object) -> int:
     return parse(raw).whole()
 
 
+def is_zero(raw: object) -> bool:
+    """Whether it is a quantity of nothing, however it is written; what is no quantity is not nothing."""
+    if type(raw) is int:
+        return raw == 0  # the common case, for each amount of each pod
+    try:
+        return parse(raw).value == 0
+    except QuantityError:
+        return False
+
+
 def parse_fraction(raw: object) -> Fraction:
     """The exact value; raises :class:`QuantityError`."""
     return parse(raw).value

@@ -1,11 +1,12 @@
 """What a resource name under ``volcano.sh/`` means: a share, a whole card, a counter, or not ours."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.quantity import is_zero
 
 LONGEST_NAME: Final = 253 + 1 + 63
 """The limit for a resource: a domain, a slash and a word."""
@@ -69,3 +70,8 @@ def names_cards(resources: Iterable[object]) -> bool:
     that are too long for any resource.
     """
     return any(len(name) <= LONGEST_NAME and classify(name).is_managed for name in map(str, resources))
+
+
+def asked_in(amounts: Mapping[Any, Any]) -> str | None:
+    """A name in which a model stands and whose amount is not 0; None if there is none."""
+    return next((name for name, raw in amounts.items() if names_cards([name]) and not is_zero(raw)), None)

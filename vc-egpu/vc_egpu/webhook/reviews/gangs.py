@@ -1,9 +1,10 @@
 """How much a gang needs at the least, and whether its queue's cap and the plan's limits can ever hold it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from vc_egpu.core.model.gangs import counted_minimums, shortage
 from vc_egpu.volcano.words.quantity import QuantityError, parse_whole
 from vc_egpu.volcano.words.resource_names import classify, names_cards
 from vc_egpu.webhook.protocol.context import Context, QueueTree, Settings, mapping, spec_of, state_of
@@ -39,9 +40,9 @@ def least_need(tasks: Sequence[Members], min_available: int | None) -> dict[str,
     of each resource.
     """
     size = gang_size(tasks, min_available)
-    floors = {task.task: min(task.min_available, task.replicas) for task in tasks}
-    if sum(floors.values()) > size:
-        floors = dict.fromkeys(floors, 0)
+    floors = Counter(
+        counted_minimums(size, {task.task: min(task.min_available, task.replicas) for task in tasks})
+    )
     need: dict[str, int] = {}
     for resource in sorted({resource for task in tasks for resource in task.sums}):
         amount = sum(floors[task.task] * task.sums.get(resource, 0) for task in tasks)
@@ -70,44 +71,87 @@ def check_size(tasks: Sequence[Members], settings: Settings, path: str) -> None:
         )
 
 
-def check_minimums(tasks: Sequence[Members], min_available: int | None) -> None:
-    """Refuse gangs that could never come together: Volcano's webhook does, where it runs."""
-    twice = [name for name, count in Counter(task.task for task in tasks).items() if count > 1]
-    if twice:
-        raise Refusal(f"spec.tasks: two tasks are called {twice[0][:63]!r}; each needs a name of its own")
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """A reason why a gang could never come together."""
+
+    kind: str
+    task: str
+    text: str = field(compare=False)
+
+
+def check_minimums(
+    tasks: Sequence[Members],
+    min_available: int | None,
+    stored: tuple[Sequence[Members], int | None] | None = None,
+) -> None:
+    """Refuse gangs that could never come together: Volcano's webhook does, where it runs.
+
+    ``stored``: the same before an edit, which is not refused for what it found there.
+    """
+    known = frozenset(_never(*stored)) if stored is not None else frozenset()
+    for problem in _never(tasks, min_available):
+        if problem not in known:
+            raise Refusal(problem.text)
+
+
+def _never(tasks: Sequence[Members], min_available: int | None) -> Iterator[_Problem]:
+    for name in [name for name, count in Counter(task.task for task in tasks).items() if count > 1]:
+        text = f"spec.tasks: two tasks are called {name[:63]!r}; each needs a name of its own"
+        yield _Problem("twice", name, text)
     for task in tasks:
         if task.min_available > task.replicas:
-            raise Refusal(
+            yield _Problem(
+                "task",
+                task.task,
                 f'spec.tasks["{task.task[:63]}"].minAvailable: {task.min_available} is more than '
-                f"its {task.replicas} replicas"
+                f"its {task.replicas} replicas",
             )
     total = sum(task.replicas for task in tasks)
     if min_available is not None and min_available > total:
-        raise Refusal(
+        yield _Problem(
+            "gang",
+            "",
             f"spec.minAvailable: {min_available} is more than the {total} replicas of all tasks: "
-            "it could never start"
+            "it could never start",
         )
-    _check_order(tasks, gang_size(tasks, min_available))
+    yield from _order(tasks, gang_size(tasks, min_available))
 
 
-def _check_order(tasks: Sequence[Members], size: int) -> None:
-    """Refuse gangs that wait for members which are made only once others of the gang run: none ever does."""
+def _order(tasks: Sequence[Members], size: int) -> Iterator[_Problem]:
+    """Gangs that wait for members which are made only once others of the gang run: none ever does.
+
+    Volcano's controllers and ours make them so, and both put the minimums of all tasks into the PodGroup. So
+    the members that are made first are asked for what the decision, and Volcano's gang plugin, will ask.
+    """
     least = {task.task: task.min_available for task in tasks}
 
     def comes_later(task: Members) -> bool:
         waits = [least.get(name, 1) > 0 for name in task.waits_for]
         return bool(waits) and (all(waits) if task.any_will_do else any(waits))
 
-    later = [task for task in tasks if task.replicas and comes_later(task)]
-    first = sum(task.replicas for task in tasks) - sum(task.replicas for task in later)
-    if later and size > first:
-        task = later[0]
-        before = (" or " if task.any_will_do else " and ").join(repr(name[:63]) for name in task.waits_for)
-        raise Refusal(
-            f"spec.minAvailable: the gang is {size} members, of which {task.replicas} of task "
-            f"{task.task[:63]!r} are made only once {before} runs (dependsOn): it could never start; "
-            f"name at most {first}"
+    later = {task.task: task for task in tasks if task.replicas and comes_later(task)}
+    first = {task.task: task.replicas for task in tasks if task.task not in later}
+    short = shortage(size, least, first) if later else None
+    if short is None:
+        return
+    task = later.get(short.task) or next(iter(later.values()))
+    before = (" or " if task.any_will_do else " and ").join(repr(name[:63]) for name in task.waits_for)
+    made = f"made only once {before} runs (dependsOn): it could never start"
+    most = min(sum(first.values()), size)
+    if shortage(most, least, first) is not None:
+        most = sum(least.values()) - 1  # the minimums of tasks count no more then
+    if short.task:
+        text = (
+            f'spec.tasks["{task.task[:63]}"].minAvailable: the gang needs {short.wanted} of task '
+            f"{task.task[:63]!r}, which are {made}; set it to 0, or name at most {most} as spec.minAvailable"
         )
+    else:
+        text = (
+            f"spec.minAvailable: the gang is {size} members, of which {task.replicas} of task "
+            f"{task.task[:63]!r} are {made}; name at most {most}"
+        )
+    yield _Problem("order", task.task, text)
 
 
 def check_caps(need: Mapping[str, int], queue: str, context: Context, path: str, what: str) -> None:

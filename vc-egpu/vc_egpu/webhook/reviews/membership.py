@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_of
-from vc_egpu.volcano.words.resource_names import names_cards
+from vc_egpu.volcano.words.resource_names import asked_in
 from vc_egpu.webhook.protocol.context import Context, Review, annotations_of, mapping, spec_of
 from vc_egpu.webhook.protocol.decision import Json, Refusal
 from vc_egpu.webhook.protocol.questions import (
@@ -72,7 +72,7 @@ def named(review: Review) -> str:
 
 def asks(group: Json) -> bool:
     """Whether a PodGroup's ``minResources`` name cards."""
-    return names_cards(mapping(spec_of(group).get("minResources")))
+    return asked_in(mapping(spec_of(group).get("minResources"))) is not None
 
 
 def _find(namespace: str, name: str, context: Context) -> Json | None:

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
-from vc_egpu.volcano.codec.request import AskError, PodAsk, read_pod
+from vc_egpu.volcano.codec.request import AskError, PodAsk, names_without_effect, read_pod
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Request
 from vc_egpu.volcano.words.knobs import slips
 from vc_egpu.volcano.words.makers import controller_of
-from vc_egpu.volcano.words.priority import ClassName, PriorityError, class_of, resolve
+from vc_egpu.volcano.words.priority import ClassName, PriorityError, class_of, objections_to_low, resolve
 from vc_egpu.volcano.words.resource_names import PER_CARD, classify
 from vc_egpu.webhook.protocol.context import (
     DEFAULT_QUEUE,
@@ -55,7 +55,7 @@ def _review(review: Review, context: Context) -> Decision:
             if _is_gated(spec):
                 # The admission layer answers for whatever has it, and takes it for a member of what it names.
                 raise Refusal(f"spec.schedulingGates: {names.GATE} is written by the webhook; leave it out")
-            return allow()
+            return allow(pod, {**pod, "spec": _without_zeroes(spec, ask)}, ask.warnings)
     size_limits.check_room(annotations, {}, POD_ROOM_BYTES, "what the stack tells a pod", _ANNOTATIONS)
     specs.check_placement(spec, "spec")
     specs.check_isolation(spec, "spec", ask)
@@ -91,8 +91,20 @@ def _review(review: Review, context: Context) -> Decision:
         "metadata": metadata,
         "spec": _spec(spec, ask, scheduler, priority_class, context.priority_classes.get(priority_class)),
     }
-    warnings = [*knobs.warnings, *([warning] if warning else [])]
+    warnings = [*ask.warnings, *knobs.warnings, *([warning] if warning else [])]
+    if cls == "low":
+        warnings += objections_to_low(annotations, labels_of(pod), "metadata")
     return allow(pod, completed, [*warnings, *slips(annotations, labels_of(pod), "metadata")])
+
+
+def _without_zeroes(spec: Json, ask: PodAsk) -> Json:
+    """The spec without asks for 0 cards. The admission policies go by names, and would refuse the pod."""
+    completed = {
+        key: [complete_container(mapping(container), ask, whole_pod=True) for container in items(spec[key])]
+        for key in ("initContainers", "containers")
+        if any(names_without_effect(mapping(container)) for container in items(spec.get(key)))
+    }
+    return {**spec, **completed}
 
 
 def _is_gated(spec: Json) -> bool:
@@ -133,7 +145,7 @@ def _applied_again(review: Review, context: Context) -> Decision:
         return allow()
     if dict(ask.containers) != dict(request.containers):
         return allow()
-    return allow(pod, {**pod, "spec": _without(spec, {"per-card"})})
+    return allow(pod, {**pod, "spec": _without_zeroes(_without(spec, {"per-card"}), PodAsk())})
 
 
 def _without(spec: dict[str, Any], kinds: Set[str]) -> dict[str, Any]:
@@ -248,8 +260,8 @@ def _metadata(pod: Json, ask: PodAsk, knobs: specs.Knobs, cls: ClassName, queue:
         annotations[names.QUEUE_NAME] = queue
     if cls != "unset":
         annotations[names.PRIORITY] = cls
-    if cls == "low":
-        annotations[names.PREEMPTABLE] = "true"
+    if cls == "low" and names.PREEMPTABLE not in labels_of(pod):
+        annotations.setdefault(names.PREEMPTABLE, "true")  # Volcano's scheduler obeys what a user wrote
     labels = {**labels_of(pod), names.MANAGED_LABEL: "true"}
     return {**metadata, "annotations": annotations, "labels": labels}
 
@@ -277,25 +289,29 @@ def _spec(
 
 
 def complete_container(container: Json, ask: PodAsk, *, whole_pod: bool) -> Json:
-    """The container with its totals. In a pod (``whole_pod``) the per-card limits go and limits get the
-    totals too; in a Job's template nothing is taken away."""
+    """The container with its totals. In a pod (``whole_pod``) per-card limits and asks for 0 go, and the
+    limits get the totals too. In a Job's template nothing is taken away."""
     totals = ask.totals.get(str(mapping(container).get("name")))
-    if totals is None:
+    dropped = names_without_effect(mapping(container)) if whole_pod else frozenset()
+    if totals is None and not dropped:
         return container
+    if totals is not None and whole_pod:
+        dropped |= PER_CARD
     resources = mapping(container.get("resources"))
     return {
         **container,
         "resources": {
             **resources,
             **{
-                kind: _with_totals(mapping(resources.get(kind)), totals, drop=whole_pod)
+                kind: _with_totals(mapping(resources.get(kind)), totals or {}, dropped)
                 for kind in ("limits", "requests")
+                if totals is not None or kind in resources
             },
         },
     }
 
 
-def _with_totals(amounts: Mapping[str, Any], totals: Mapping[str, int], *, drop: bool) -> dict[str, Any]:
-    kept = {k: v for k, v in amounts.items() if not (drop and classify(k).kind == "per-card")}
+def _with_totals(amounts: Mapping[str, Any], totals: Mapping[str, int], dropped: Set[str]) -> dict[str, Any]:
+    kept = {k: v for k, v in amounts.items() if k not in dropped}
     # What stands there already is the same number, perhaps written otherwise: it stays as it is.
     return {**kept, **{name: str(amount) for name, amount in totals.items() if name not in kept}}

@@ -16,7 +16,7 @@ from vc_egpu.core.model.words import few
 from vc_egpu.volcano.codec.request import MIB
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.quantity import QuantityError, parse
-from vc_egpu.volcano.words.resource_names import LONGEST_NAME, classify, names_cards
+from vc_egpu.volcano.words.resource_names import LONGEST_NAME, PER_CARD, classify, names_cards
 from vc_egpu.webhook.protocol.context import (
     DEFAULT_QUEUE,
     MAX_QUEUE_DEPTH,
@@ -156,29 +156,40 @@ def _lacking(review: Review) -> str:
 
 
 def _check_numbers(queue: Json, before: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse amounts that cannot be counted. What is stored already is not judged, whatever it is."""
     for field, amounts in _amounts(queue).items():
+        old = before[field]
         for key, raw in amounts.items():
-            if len(key) > LONGEST_NAME and key not in before[field]:
-                raise Refusal(
-                    f'spec.{field}["{key[:100]}..."]: {len(key)} characters, the limit is {LONGEST_NAME}'
-                )
-            value, path = (
-                _value(raw, f'spec.{field}["{str(key)[:100]}"]'),
-                f'spec.{field}["{str(key)[:100]}"]',
-            )
-            if value < 0:
-                raise Refusal(f"{path}: {raw} is below 0")
-            kind = classify(str(key))
-            if kind.is_managed and value.denominator != 1:
-                raise Refusal(f"{path}: {raw} is not a whole number")
-            if kind.kind == "memory-total" and parse(raw).is_binary and raw != before[field].get(key):
-                meant = max(1, int(value) // MIB)
-                raise Refusal(f"{path}: {raw}: the unit is MiB, did you mean {meant}?")
-            if kind.kind == "per-card":
-                raise Refusal(
-                    f"{path}: counts nothing, it is what one container asks per card; "
-                    f"cap the sums, for example {names.SHARED_PREFIX}<model>{names.MEMORY_TOTAL_SUFFIX}"
-                )
+            if not _is_as_before(key, raw, old):
+                path = f'spec.{field}["{key[:100]}"]'
+                _check_number(key, raw, path, is_new=key not in old)
+                if classify(key).kind == "per-card" and not _is_volcanos({**old, **amounts}, old):
+                    raise Refusal(
+                        f"{path}: counts nothing, it is what one container asks per card; "
+                        f"cap the sums, for example {names.SHARED_PREFIX}<model>{names.MEMORY_TOTAL_SUFFIX}"
+                    )
+
+
+def _is_as_before(key: str, raw: object, old: Mapping[str, Any]) -> bool:
+    return key in old and type(raw) is type(old[key]) and raw == old[key]
+
+
+def _is_volcanos(amounts: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    """Whether limits per card are caps on Volcano's own vGPUs here: the queue counts those, or did before."""
+    return names.VOLCANO_VGPU_NUMBER in amounts or not PER_CARD.isdisjoint(stored)
+
+
+def _check_number(key: str, raw: object, path: str, *, is_new: bool) -> None:
+    if len(key) > LONGEST_NAME and is_new:
+        raise Refusal(f'{path[:-2]}..."]: {len(key)} characters, the limit is {LONGEST_NAME}')
+    value, kind = _value(raw, path), classify(key)
+    if value < 0:
+        raise Refusal(f"{path}: {raw} is below 0")
+    if kind.is_managed and value.denominator != 1:
+        raise Refusal(f"{path}: {raw} is not a whole number")
+    if kind.kind == "memory-total" and parse(raw).is_binary:
+        meant = max(1, int(value) // MIB)
+        raise Refusal(f"{path}: {raw}: the unit is MiB, did you mean {meant}?")
 
 
 def _unknown_models(queue: Json, stored: Json | None, context: Context) -> Iterator[str]:
@@ -228,7 +239,7 @@ def _raises(queue: Json, stored: Json | None, context: Context) -> Iterator[_Rai
         old = old_amounts[field]
         for key, raw in amounts.items():
             if key in old:
-                if _value(raw, field) > _value_or_zero(old[key]):
+                if not _is_as_before(key, raw, old) and _value(raw, field) > _value_or_zero(old[key]):
                     yield _Raise(field, key, f"{old[key]} to {raw}")
             elif _adding_raises(field, key, raw, context):
                 yield _Raise(field, key, f"nothing to {raw}")

@@ -16,7 +16,7 @@ from vc_egpu.kube.resources import (
 from vc_egpu.kube.watch import Change, ChangeKind, Reflector, key_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_in
-from vc_egpu.volcano.words.resource_names import names_cards
+from vc_egpu.volcano.words.resource_names import asked_in
 from vc_egpu.webhook.protocol.context import QueueTree
 from vc_egpu.webhook.reviews.jobs.tasks import asks_for_cards
 
@@ -46,7 +46,7 @@ def slim(document: Json, spec_fields: tuple[str, ...] = ()) -> Json:
 def slim_group(document: Json) -> Json:
     """Keep a PodGroup's queue as well, and one name in its needs that shows that it asks for cards."""
     needs = (document.get("spec") or {}).get("minResources") or {}
-    shown = next((name for name in needs if names_cards([name])), None)
+    shown = asked_in(needs)
     kept = slim(document, ("queue",))
     return {**kept, "spec": {**kept["spec"], "minResources": {} if shown is None else {shown: needs[shown]}}}
 

@@ -1,6 +1,6 @@
 """The checks that a new Job has to pass, and an edited one for what changed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -9,7 +9,7 @@ from vc_egpu.volcano.codec import room
 from vc_egpu.volcano.codec.request import PodAsk
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.knobs import slips
-from vc_egpu.volcano.words.priority import ClassName, class_of, resolve
+from vc_egpu.volcano.words.priority import ClassName, PriorityError, class_of, objections_to_low, resolve
 from vc_egpu.webhook.protocol.context import (
     DEFAULT_QUEUE,
     Context,
@@ -44,9 +44,12 @@ class Checked:
 
 
 def is_managed(checked: Sequence[Checked]) -> bool:
-    """Whether a task asks for cards or carries the managed label; refuses a label of any other value."""
+    """Whether a task asks for cards or carries the managed label; refuses a new label of any other value."""
     for item in checked:
-        specs.check_label(labels_of(item.task.template), f"{item.task.path}.metadata.labels")
+        labels = labels_of(item.task.template)
+        before = labels_of(item.old.template) if item.old is not None else {}
+        if labels.get(names.MANAGED_LABEL) != before.get(names.MANAGED_LABEL):
+            specs.check_label(labels, f"{item.task.path}.metadata.labels")
     return any(item.ask.is_managed or item.task.is_labelled for item in checked)
 
 
@@ -82,6 +85,7 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
         for name in _TEMPLATE_ONLY
         if name in job.annotations
     ]
+    warnings += _objections(job)
     warnings += slips(job.annotations, labels_of(job.raw), "metadata")
     spec, new = job.spec, [item for item in checked if item.is_new]
     if any(not each.native for item in new for each in item.ask.containers.values()):
@@ -95,9 +99,21 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
         named = task.pod_spec.get("schedulerName") or spec.get("schedulerName") or ""
         where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"
         _, warning = specs.scheduler_for(named, where, context.settings.binder(grouped=False))
-        warnings += [*knobs.warnings, *([warning] if warning else [])]
+        warnings += [*item.ask.warnings, *knobs.warnings, *([warning] if warning else [])]
         if len(warnings) < MAX_WARNINGS:  # no more are sent, and what is near takes time to find
             warnings += slips(task.annotations, labels_of(task.template), f"{path}.metadata")
+    return warnings
+
+
+def _objections(job: TaskedJob) -> list[str]:
+    """Warnings that Volcano's word against preemption does not protect a task of class ``low``.
+
+    Controllers copy the Job's word onto its pods, over that of the template.
+    """
+    low = [task for task, cls in zip(job.tasks, _classes_that_are(job), strict=False) if cls == "low"]
+    warnings = objections_to_low(job.annotations, labels_of(job.raw), "metadata") if low else []
+    for task in low[:MAX_WARNINGS]:
+        warnings += objections_to_low(task.annotations, labels_of(task.template), f"{task.path}.metadata")
     return warnings
 
 
@@ -123,12 +139,22 @@ def check_queue(review: Review, subjects: Sequence[Sequence[Subject]], context: 
     return queue
 
 
-def check_named_queues(job: TaskedJob, queue: str) -> None:
-    """Refuse templates that name another queue than the Job: none of their pods would be let in."""
+def check_named_queues(job: TaskedJob, queue: str, before: TaskedJob | None = None) -> None:
+    """Refuse templates that name another queue than the Job: none of their pods would be let in.
+
+    ``before``: the Job as it is stored, which may hold such a template already.
+    """
+    known = frozenset(_named_elsewhere(before, before.queue)) if before is not None else frozenset()
+    for problem in _named_elsewhere(job, queue):
+        if problem not in known:
+            raise Refusal(problem)
+
+
+def _named_elsewhere(job: TaskedJob, queue: str) -> Iterator[str]:
     for task in job.tasks:
         named = task.annotations.get(names.QUEUE_NAME)
         if named and named != queue:
-            raise Refusal(
+            yield (
                 f'{task.path}.{ANNOTATIONS}["{names.QUEUE_NAME}"]: {str(named)[:63]!r}, but the Job is in '
                 f"queue {queue[:63]!r} (spec.queue); leave the annotation out"
             )
@@ -153,22 +179,61 @@ def classes_of(job: TaskedJob, tasks: Iterable[Task]) -> list[ClassName]:
 
 
 def check_classes(
-    review: Review, job: TaskedJob, subjects: Sequence[Sequence[Subject]], context: Context
+    review: Review,
+    job: TaskedJob,
+    subjects: Sequence[Sequence[Subject]],
+    context: Context,
+    before: TaskedJob | None = None,
 ) -> None:
-    """One gang has one class; ``high`` needs leave, ``low`` goes soon; a named class must not preempt."""
-    tasks, classes = job.tasks, classes_of(job, job.tasks)
+    """One gang has one class; ``high`` needs leave, ``low`` goes soon; a named class must not preempt.
+
+    ``before``: the Job as it is stored. What is wrong with it already, and a ``high`` that it has, is let be.
+    """
+    known, had = (frozenset[str](), False) if before is None else _stored_classes(before, context)
+    for problem in _wrong_classes(job, context):
+        if problem not in known:
+            raise Refusal(problem)
+    if not had and "high" in _classes_that_are(job):
+        where = next((task.path for task in job.tasks if names.PRIORITY in task.annotations), "")
+        path = f'{where + "." if where else ""}{ANNOTATIONS}["{names.PRIORITY}"]'
+        together(partial(access.check_high, pair, review.namespace, context, path) for pair in subjects)
+
+
+def _stored_classes(job: TaskedJob, context: Context) -> tuple[frozenset[str], bool]:
+    """(what is wrong with its classes, whether all its tasks have class ``high``)."""
+    return frozenset(_wrong_classes(job, context)), set(_classes_that_are(job)) == {"high"}
+
+
+def _classes_that_are(job: TaskedJob) -> list[ClassName]:
+    """The classes of its tasks; none if a word stands there that is no class."""
+    try:
+        return classes_of(job, job.tasks)
+    except PriorityError:
+        return []
+
+
+def _wrong_classes(job: TaskedJob, context: Context) -> Iterator[str]:
+    """What is wrong with the classes of a Job's tasks, one sentence each."""
+    tasks = job.tasks
+    try:
+        classes = classes_of(job, tasks)
+    except PriorityError as error:
+        yield str(error)
+        return
     for task, cls in zip(tasks, classes, strict=True):
         if cls != classes[0]:
-            raise Refusal(
+            yield (
                 f'spec.tasks: one gang with two priorities: task "{tasks[0].name[:63]}" is {classes[0]}, '
                 f'task "{task.name[:63]}" is {cls}; set {names.PRIORITY} on the Job instead'
             )
-        specs.check_grace(task.pod_spec, cls, context, f"{task.path}.spec")
         own = task.pod_spec.get("priorityClassName")
         named = str(own or job.spec.get("priorityClassName") or "")
         where = f"{task.path}.spec.priorityClassName" if own else "spec.priorityClassName"
-        specs.priority_class_for(named, cls, context, where)
-    if "high" in classes:
-        where = next((task.path for task in tasks if names.PRIORITY in task.annotations), "")
-        path = f'{where + "." if where else ""}{ANNOTATIONS}["{names.PRIORITY}"]'
-        together(partial(access.check_high, pair, review.namespace, context, path) for pair in subjects)
+        for check in (
+            partial(specs.check_grace, task.pod_spec, cls, context, f"{task.path}.spec"),
+            partial(specs.priority_class_for, named, cls, context, where),
+        ):
+            try:
+                check()
+            except Refusal as refusal:
+                yield str(refusal)

@@ -1,22 +1,22 @@
 """An update of a Job. What stays as it was is not judged again; what changes has to pass every check."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from vc_egpu.volcano.codec.request import AskError, PodAsk
+from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.knobs import knobs_in
-from vc_egpu.webhook.protocol.context import (
-    Context,
-    Review,
-    annotations_of,
-    mapping,
-    spec_of,
-)
+from vc_egpu.webhook.protocol.context import Context, Review, annotations_of, spec_of
 from vc_egpu.webhook.protocol.decision import Decision, Json, allow
 from vc_egpu.webhook.reviews import gangs, size_limits, specs
 from vc_egpu.webhook.reviews.jobs import checks
 from vc_egpu.webhook.reviews.jobs.checks import ANNOTATIONS, Checked
 from vc_egpu.webhook.reviews.jobs.tasks import Task, TaskedJob, copied_back
+
+_READ: Final = (f"{names.DOMAIN}/", names.PREEMPTABLE)
+"""How the annotations of a Job begin that a review reads."""
+_ABSENT: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +76,17 @@ def _read_stored(task: Task, old: Task, context: Context) -> Checked:
         ask = task.ask(context.table)
     except AskError:
         return Checked(task, PodAsk(), is_new=False, old=old, is_readable=False)
-    if task.template != old.template:
-        specs.refuse_forged(
-            {k: v for k, v in task.annotations.items() if old.annotations.get(k) != v},
-            f"{task.path}.{ANNOTATIONS}",
-            request_too=True,
-        )
-        specs.check_knobs(task.annotations, f"{task.path}.{ANNOTATIONS}", ask, context.table)
+    if task.annotations != old.annotations:
+        changed, path = _changed(task.annotations, old.annotations), f"{task.path}.{ANNOTATIONS}"
+        specs.refuse_forged(changed, path, request_too=True)
+        specs.check_knobs(changed, path, ask, context.table)
     return Checked(task, ask, is_new=False, old=old)
 
 
 def review_edit(review: Review, stored: Json, context: Context) -> Decision:
     """Review an update; raises Refusal, AskError and PriorityError."""
     job = review.object
-    if mapping(job.get("metadata")).get("deletionTimestamp") and _only_lets_go(job, stored):
+    if _touches_nothing_of_ours(job, stored):
         return allow()
     for each in (job, stored):  # the stored one was not checked while it asked for no cards
         size_limits.check_job(each, context.settings.max_gang_members)
@@ -106,17 +103,24 @@ def review_edit(review: Review, stored: Json, context: Context) -> Decision:
     return allow(job, {**job, "spec": {**spec_of(job), "tasks": completed}}, warnings)
 
 
-def _only_lets_go(job: Json, stored: Json) -> bool:
-    """A Job that is being deleted must be able to go.
+def _touches_nothing_of_ours(job: Json, stored: Json) -> bool:
+    """Whether only labels, finalizers, owners and annotations of others change.
 
-    A finalizer can keep it for as long as its author likes, and its queue and its class count until then.
+    A Job must be able to go, whatever it holds. While a finalizer keeps it, its queue and its class count.
     """
-    return spec_of(job) == spec_of(stored) and annotations_of(job) == annotations_of(stored)
+    if spec_of(job) != spec_of(stored):
+        return False
+    one, other = annotations_of(job), annotations_of(stored)
+    return not any(name.startswith(_READ) for name in {**_changed(one, other), **_changed(other, one)})
+
+
+def _changed(annotations: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are new or have another value."""
+    return {name: value for name, value in annotations.items() if before.get(name, _ABSENT) != value}
 
 
 def _refuse_newly_forged(edit: Edit) -> None:
-    before = edit.before.annotations
-    changed = {name: value for name, value in edit.after.annotations.items() if before.get(name) != value}
+    changed = _changed(edit.after.annotations, edit.before.annotations)
     specs.refuse_forged(changed, ANNOTATIONS, request_too=True)
 
 
@@ -147,10 +151,11 @@ def _check_changes(review: Review, edit: Edit, context: Context) -> None:
     after, subjects = edit.after, checks.subjects_of(review, edit.checked)
     if edit.is_new or edit.is_moved:
         checks.check_queue(review, subjects, context)
+    before = None if edit.is_new else edit.before
     if edit.is_new or edit.changes(TaskedJob.queues):
-        checks.check_named_queues(after, after.queue)
+        checks.check_named_queues(after, after.queue, before)
     if edit.is_new or edit.changes(TaskedJob.classes):
-        checks.check_classes(review, after, subjects, context)
+        checks.check_classes(review, after, subjects, context, before)
     _check_changed_grace(edit, context)
     if edit.is_readable:
         _check_growth(edit, context)
@@ -180,7 +185,8 @@ def _check_growth(edit: Edit, context: Context) -> None:
         gangs.check_size(members, context.settings, "spec.tasks")
     checks.check_room(edit.after, members, None if grows else edit.before)
     if edit.is_new or edit.changes(TaskedJob.sizes):
-        gangs.check_minimums(members, minimum)
+        stored = None if edit.is_new else _stored_minimums(edit.before)
+        gangs.check_minimums(members, minimum, stored)
 
 
 def _stored_need(job: TaskedJob, context: Context) -> dict[str, int]:
@@ -192,7 +198,13 @@ def _stored_need(job: TaskedJob, context: Context) -> dict[str, int]:
 
 
 def _stored_replicas(job: TaskedJob) -> int:
+    stored = _stored_minimums(job)
+    return sum(item.replicas for item in stored[0]) if stored is not None else 0
+
+
+def _stored_minimums(job: TaskedJob) -> tuple[list[gangs.Members], int | None] | None:
+    """Its tasks and its minimum; None where these are no numbers."""
     try:
-        return sum(task.members(PodAsk()).replicas for task in job.tasks)
+        return [task.members(PodAsk()) for task in job.tasks], job.min_available
     except AskError:
-        return 0
+        return None

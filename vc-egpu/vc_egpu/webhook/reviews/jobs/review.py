@@ -46,7 +46,7 @@ def _created(review: Review, context: Context) -> Decision:
     job = TaskedJob.read(review.object)
     checked = [Checked(task, task.ask(context.table), is_new=True) for task in job.tasks]
     if not checks.is_managed(checked):
-        return allow()
+        return allow(warnings=[warning for item in checked for warning in item.ask.warnings])
     specs.refuse_forged(job.annotations, ANNOTATIONS, request_too=True)
     checks.check_annotations(job)
     warnings = checks.check_templates(checked, job, context)

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vc_egpu.volcano.codec.request import AskError, PodAsk, read_pod
+from vc_egpu.volcano.codec.request import AskError, PodAsk, is_managed, names_without_effect, read_pod
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.quantity import QuantityError, parse
-from vc_egpu.volcano.words.resource_names import classify, names_cards
+from vc_egpu.volcano.words.resource_names import classify
 from vc_egpu.webhook.protocol.context import DEFAULT_QUEUE, annotations_of, items, labels_of, mapping, spec_of
 from vc_egpu.webhook.protocol.decision import Json
 from vc_egpu.webhook.reviews.gangs import Members
@@ -143,15 +143,7 @@ class TaskedJob:
 
 def asks_for_cards(job: Json) -> bool:
     """Whether a Job is one that is reviewed: a task names a model, or carries the managed label."""
-    return any(
-        task.is_labelled or any(names_cards(_names(one)) for one in _containers(task.pod_spec))
-        for task in TaskedJob.read(job).tasks
-    )
-
-
-def _names(container: Json) -> Iterator[str]:
-    resources = mapping(container.get("resources"))
-    return (name for kind in ("limits", "requests") for name in mapping(resources.get(kind)))
+    return any(task.is_labelled or is_managed(task.pod_spec) for task in TaskedJob.read(job).tasks)
 
 
 def copied_back(task: Task, stored: Task) -> tuple[Task, bool]:
@@ -190,10 +182,11 @@ def copied_back(task: Task, stored: Task) -> tuple[Task, bool]:
 def ask_key(container: Json) -> dict[str, object]:
     """What a container asks for, without totals and independent of how numbers are written."""
     limits = mapping(mapping(container.get("resources")).get("limits"))
+    idle = names_without_effect(container)
     return {
         name: _value(raw)
         for name, raw in limits.items()
-        if classify(name).kind in {"shared", "native", "per-card"}
+        if classify(name).kind in {"shared", "native", "per-card"} and name not in idle
     }
 
 
