@@ -36,7 +36,7 @@ from vc_egpu.admission.state.answers import bears_order
 from vc_egpu.core.check import invariants
 from vc_egpu.core.model.cluster import PodPhase, ShareClass, SuspensionState
 from vc_egpu.kube.watch import Change, ChangeKind
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Cards

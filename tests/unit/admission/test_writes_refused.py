@@ -45,7 +45,7 @@ from vc_egpu.core.model.cluster import PodPhase, PodUid, SuspensionState
 from vc_egpu.core.model.plan import Plan, Resume, Suspension
 from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, Reason, Verdict
 from vc_egpu.kube.wire import errors
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.words import names
 
 FULL = "x" * (room.MAX_BYTES - 2000)

@@ -5,7 +5,7 @@ import copy
 import pytest
 from unit.webhook import job_reviews, pod_reviews
 from unit.webhook.world import Json, container, context, create, job, pod, task, update
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.words import names
 from vc_egpu.webhook.reviews.jobs.review import review_job
 from vc_egpu.webhook.reviews.pods import review_pod

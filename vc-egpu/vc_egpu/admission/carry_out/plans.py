@@ -12,7 +12,8 @@ from vc_egpu.admission.state.gangs import Group, plan_for
 from vc_egpu.core.model.cluster import Instant, PodUid
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.model.reasons import Reason, Verdict
-from vc_egpu.volcano.codec import plans, room
+from vc_egpu.volcano import room
+from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.codec.plans import PlanRecord, PlanTooLargeError
 from vc_egpu.volcano.words import names
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from vc_egpu.core.model.cluster import Instant, NodeName, Pod, PodUid, SuspensionState
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 from vc_egpu.volcano.codec.suspension import (

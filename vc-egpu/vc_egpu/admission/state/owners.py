@@ -9,7 +9,7 @@ from typing import Final
 
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import PODS
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec.cluster_codec import Owner
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 from vc_egpu.volcano.words import names

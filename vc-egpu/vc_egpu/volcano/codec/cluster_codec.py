@@ -28,7 +28,7 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     Taint,
 )
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec.sums import resources, units
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, NodeCard, NodeCards, Request
@@ -77,7 +77,7 @@ class DecodedGroup:
     asks: bool = False
     """Its ``minResources`` name cards: true before any of its pods is there."""
     annotation_bytes: int = 0
-    """All its annotations but the plan (:mod:`.room`)."""
+    """All its annotations but the plan (:mod:`vc_egpu.volcano.room`)."""
 
 
 def instant(text: str | None) -> Instant:

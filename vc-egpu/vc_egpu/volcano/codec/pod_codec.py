@@ -17,7 +17,7 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     Toleration,
 )
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec.cluster_codec import (
     Document,
     Owner,
@@ -105,7 +105,7 @@ class DecodedPod:
     group_unseen: bool = False
     """Its PodGroup was not there at the door, so the webhook did not see whose it is."""
     annotation_bytes: int = 0
-    """All its annotations together, as Kubernetes bounds them (:mod:`.room`)."""
+    """All its annotations together, as Kubernetes bounds them (:mod:`vc_egpu.volcano.room`)."""
     source: Document = field(default_factory=dict, compare=False, repr=False)
     """What it was read from; a later version of the same pod is read against it."""
     words: Words | None = field(default=None, compare=False, repr=False)

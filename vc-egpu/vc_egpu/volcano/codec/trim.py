@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.plugin_ports import MOST_ARGUMENTS, PLUGINS_WITH_PORTS
 from vc_egpu.volcano.codec.pod_codec import is_managed, takes_room

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.words import names
 from vc_egpu.webhook.policies.expressions import (
     POD_IS_OURS,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.resource_names import PER_CARD
 

@@ -10,7 +10,7 @@ tenant who fills them would make each such write fail.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.resource_names import LONGEST_NAME
 from vc_egpu.webhook.protocol.context import items, mapping, spec_of
@@ -55,13 +55,18 @@ def check_pods(specs: Sequence[Json], path: str) -> None:
     _check(sum(len(items(container.get("volumeMounts"))) for container in containers), "volumeMounts", path)
 
 
+def grows_too_long(annotations: Json, before: Json) -> bool:
+    """Whether annotations have more than 64 KiB, and more than ``before``."""
+    return room.own_size(annotations) > max(room.MAX_OWN_BYTES, room.own_size(before))
+
+
 def check_annotations(annotations: Json, before: Json, path: str) -> None:
     """Refuse annotations of more than 64 KiB, unless they were there ``before`` and do not grow.
 
     An object that is stored beyond the bound must still lose its finalizers.
     """
-    now = room.own_size(annotations)
-    if now > max(room.MAX_OWN_BYTES, room.own_size(before)):
+    if grows_too_long(annotations, before):
+        now = room.own_size(annotations)
         raise Refusal(
             f"{path}: {now} bytes in all, the limit is {room.MAX_OWN_BYTES}; put long texts into a ConfigMap"
         )

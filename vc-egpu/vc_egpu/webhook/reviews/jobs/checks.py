@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from vc_egpu.volcano.codec import room
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec.request import PodAsk
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.knobs import slips

@@ -111,6 +111,8 @@ def _touches_nothing_of_ours(job: Json, stored: Json) -> bool:
     if spec_of(job) != spec_of(stored):
         return False
     one, other = annotations_of(job), annotations_of(stored)
+    if size_limits.grows_too_long(one, other):
+        return False
     return not any(name.startswith(_READ) for name in {**_changed(one, other), **_changed(other, one)})
 
 
