@@ -138,14 +138,20 @@ class Life:
         self.judge()
 
     def judge(self) -> None:
-        """The invariants hold. A gang on its way back loses one member before the other."""
-        rolling = self.stage.conductor.rolling
+        """The invariants hold."""
         wrong = [
             found
             for found in invariants.check(self.stage.mirror.snapshot())
-            if found.rule is not invariants.Rule.GATE or rolling.get(found.subject.split()[-1]) is None
+            if found.rule is not invariants.Rule.GATE or not self._loses_members(found.subject.split()[-1])
         ]
         assert not wrong, "\n".join(map(str, wrong))
+
+    def _loses_members(self, key: str) -> bool:
+        """Whether the gang is on its way back, or members went between its plan and their gates."""
+        known = self.stage.mirror.groups.get(key)
+        planned = known.plan.members.values() if known is not None and known.plan is not None else ()
+        gone = any(member.uid not in self.stage.mirror.pods for member in planned)
+        return gone or self.stage.conductor.rolling.get(key) is not None
 
     def _answer(self) -> None:
         self.sent.pop(self.draw.randrange(len(self.sent)))()
