@@ -162,7 +162,7 @@ test-gpu: venv native ## run the tests for a real NVIDIA GPU that nothing else u
 	exit $$failed
 
 # --- benchmarks: each prints one JSON object as its last line --------------------------------
-.PHONY: bench-admission bench-agent bench-webhook bench-decide bench-takeover
+.PHONY: bench-admission bench-agent bench-webhook bench-decide bench-takeover bench-jobs
 bench-admission: toolchain ## measure submit to bind of 5,000 pods on 1,000 simulated nodes
 	@$(PY) e2e/bench_admission.py
 bench-agent: root toolchain native image ## measure the agent: PreStartContainer, memory and CPU
@@ -173,6 +173,8 @@ bench-decide: venv ## measure the decision on 5,000 nodes
 	@$(PY) e2e/bench_decide.py
 bench-takeover: venv ## measure a new leader on 5,000 nodes with 140,000 pods: seconds and memory
 	@$(PY) e2e/bench_takeover.py
+bench-jobs: venv ## measure large Jobs: memory of the Job controller, and what others wait for
+	@$(PY) e2e/bench_jobs.py
 .PHONY: bench-isolation
 bench-isolation: venv native ## measure shares, classes and overhead of the isolation library, on the fake card
 	@$(PY) tests/bench_isolation.py

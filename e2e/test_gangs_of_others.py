@@ -29,6 +29,14 @@ def test_a_leader_comes_before_its_group_and_its_workers_after(others: World) ->
     gangs_of_others.leader_and_workers(others)
 
 
+def test_executors_that_a_driver_makes_are_of_its_gang(others: World) -> None:
+    gangs_of_others.driver_and_executors(others)
+
+
+def test_executors_of_a_jobs_pod_are_of_the_jobs_gang(others: World) -> None:
+    gangs_of_others.driver_of_a_job_and_executors(others)
+
+
 def test_a_pod_that_came_before_the_group_of_another_stays_out_of_it(others: World) -> None:
     gangs_of_others.intruder_of_an_early_name(others)
 

@@ -9,6 +9,7 @@ from localcluster.api import wait_until
 from rigs.agent_world import World, agent_world, all_started
 from rigs.planned_pods import NAMESPACE, PlannedPod
 from vc_egpu.kube.resources import NODES, PODS
+from vc_egpu.volcano.codec.pod_status import start_error_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import CardShare
 
@@ -53,6 +54,38 @@ def test_a_pod_without_a_plan_does_not_start_and_the_event_says_why(world: World
     world.planner.ungate(lost)
     world.refusal("lost", "NoPlan: pod default/lost has no annotation egpu.volcano.sh/cards")
     assert not world.cdi_files()
+
+
+def with_sidecar(world: World, name: str) -> PlannedPod:
+    """A container and a sidecar, each with a share of a card of its own."""
+    shares = {
+        part: (CardShare(uuid=uuid, memory_mib=size, cores=0),)
+        for part, uuid, size in (("main", world.uuids[0], 300), ("side", world.uuids[1], 200))
+    }
+    return PlannedPod(name, shares, sidecars=("side",))
+
+
+def test_a_sidecar_starts_with_its_own_cards(world: World) -> None:
+    planned = with_sidecar(world, "beside")
+    world.planner.start([planned])
+    world.started("beside")
+    assert not world.wrong_containers([planned])
+
+
+def test_a_sidecar_that_is_refused_is_seen_by_who_would_roll_it_back(world: World) -> None:
+    """The kubelet says it in ``initContainerStatuses`` alone: the containers proper only wait for it."""
+    lost = with_sidecar(world, "lost")
+    world.planner.create(lost)
+    world.planner.ungate(lost)
+    world.refusal("lost", "NoPlan: pod default/lost has no annotation egpu.volcano.sh/cards")
+
+    def refused(pods: dict[str, Any]) -> str | None:
+        return start_error_of(pods["lost"]["status"]) or None
+
+    said = world.kit.until("the kubelet says so", PODS, refused, namespace=NAMESPACE, timeout_s=60)
+    assert "PreStartContainer" in said and "NoPlan" in said
+    proper = world.pods()["lost"]["status"]["containerStatuses"]
+    assert [one["state"]["waiting"]["reason"] for one in proper] == ["PodInitializing"]
 
 
 def test_a_share_that_does_not_fit_does_not_start(world: World) -> None:

@@ -12,13 +12,14 @@ from typing import Any, Final
 import pytest
 from outcomes import disturb
 from outcomes.submitter import Submitter
-from outcomes.workload import DEAF, H20_MIB, Json, Task, job, pod, shares
+from outcomes.workload import DEAF, H20_MIB, Json, Task, container, job, pod, shares
 from outcomes.world import World
 from stack import webhook
 from stack.install import NAMESPACE, Stack
 from stack.kit import cards_of, is_gated, is_running
 from vc_egpu.kube.resources import NODES, PODS, VOLCANO_JOBS, Resource
 from vc_egpu.kube.wire.errors import Forbidden, KubeError
+from vc_egpu.volcano.api.containers import statuses_of
 from vc_egpu.volcano.words import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -178,6 +179,62 @@ def test_a_card_that_falls_ill_takes_nothing_new_and_comes_back(here: World) -> 
         disturb.wait_inventory(here.stack, node.name, "all are well again", lambda found: not ill(found))
         here.runs("halves", 15)
     disturb.restart_agent(here.stack, node)
+
+
+AFTER_A_WORD: Final = "until [ -e /tmp/go ]; do sleep 0.1; done"
+
+
+def test_a_sidecar_that_does_not_get_its_card_brings_its_gang_back(here: World) -> None:
+    """Its card falls ill between the plan and its start: the agent refuses it, and the kubelet says so in
+    ``initContainerStatuses`` alone."""
+    first = container("fetch", command=AFTER_A_WORD)  # an ordinary init container holds the sidecar back
+    side = {**container("side", limits=shares(H20_MIB // 2)), "restartPolicy": "Always"}
+    more = {"initContainers": [first, side], "containers": [container()]}
+    with disturb.node_policy(here.stack, QUICK_RECOVERY):
+        restart_agents(here)
+        here.submit(job("besides", Task(more=more, replicas=2), queue=here.queue))
+        before = here.until("its first steps run", "besides", lambda pods: fetching(pods, 2))
+        of_one = before["besides-worker-0"]
+        (card,) = cards_of(of_one)
+        node = next(one for one in here.stack.cluster.nodes if one.name == of_one["spec"]["nodeName"])
+        state = disturb.read_cards(node)
+        try:
+            here.stack.set_cards(node, disturb.with_fault(state, card))
+            disturb.wait_inventory(
+                here.stack, node.name, f"{card} is ill", lambda found: ill(found) == {card}
+            )
+            for name in before:
+                here.touch(name, "/tmp/go", container="fetch")
+            uids = {found["metadata"]["uid"] for found in before.values()}
+            here.gone("besides", uids)
+            assert here.warnings("rolled back: .*not started for 30 s: .*PreStartContainer")
+            again = here.until("they come again", "besides", lambda pods: fetching(pods, 2))
+            assert uids.isdisjoint(found["metadata"]["uid"] for found in again.values())
+            assert all(cards_of(found) != [card] for found in again.values())
+            for name in again:
+                here.touch(name, "/tmp/go", container="fetch")
+            here.runs("besides", 2)
+        finally:
+            here.stack.set_cards(node, state)
+        disturb.wait_inventory(here.stack, node.name, "all are well again", lambda found: not ill(found))
+    restart_agents(here)
+
+
+def restart_agents(here: World) -> None:
+    """An agent that starts reads its policy at once, others after the kubelet's delay."""
+    for node in here.stack.cluster.nodes:
+        disturb.restart_agent(here.stack, node)
+
+
+def fetching(pods: dict[str, Json], members: int) -> dict[str, Json] | None:
+    """The pods that run their first init container, if so many do."""
+    found = {
+        name: pod
+        for name, pod in pods.items()
+        if not pod["metadata"].get("deletionTimestamp")
+        and any(one["name"] == "fetch" and "running" in one["state"] for one in statuses_of(pod["status"]))
+    }
+    return found if len(found) == members else None
 
 
 def only_on(node: str) -> Json:

@@ -14,6 +14,7 @@ from outcomes.world import World
 from stack.install import Stack
 from stack.kit import cards_of, is_running
 from vc_egpu.kube.resources import NODES
+from vc_egpu.volcano.api.containers import statuses_of
 from vc_egpu_node.containers.processes import own_pid
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -207,7 +208,7 @@ def kubelet_dies(here: World, node: RealNode) -> None:
 
 def running_containers(found: Json) -> set[str]:
     """IDs of a pod's containers that run, as far as its kubelet has said; none where one of them does not."""
-    statuses = found["status"].get("containerStatuses") or ()
+    statuses = statuses_of(found["status"])
     if any("running" not in status["state"] for status in statuses):
         return set()
     return {str(status["containerID"]) for status in statuses}

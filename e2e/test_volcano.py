@@ -106,6 +106,8 @@ def test_demo(production: Production) -> None:
         gangs_of_others.head_and_workers,
         gangs_of_others.launcher_and_workers,
         gangs_of_others.leader_and_workers,
+        gangs_of_others.driver_and_executors,
+        gangs_of_others.driver_of_a_job_and_executors,
         gangs_of_others.waits_for_the_phase,
     ],
     ids=lambda story: story.__name__,

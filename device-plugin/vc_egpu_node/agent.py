@@ -132,6 +132,8 @@ class Agent:
         self.parts.link.stop()
         if self.parts.suspension is not None:
             self.parts.suspension.suspender.stop()
+        if self.parts.trials is not None:
+            self.parts.trials.stop()
         self.parts.guard.stop()
         self._sources.close()
         self.web.stop()
@@ -182,6 +184,8 @@ class Agent:
         self._recover()
         if self.parts.suspension is not None:
             self.parts.suspension.suspender.start()
+        if self.parts.trials is not None:
+            self.parts.trials.start()
         self.parts.link.start()
         self._synced_once = True
         return True
@@ -260,6 +264,7 @@ class Agent:
                 card.uuid, "" if node_cards.problem else trouble, "CardNotOffered", "CardOffered"
             )
         self._notices.event("cdi", self._cdi_off, "CdiOff")
+        self._notices.event("links", node_cards.warning, "DeviceLinksMissing")
         for number, sentence in enumerate(self._bypasses):
             self._notices.event(f"bypass{number}", sentence, "RuntimeBypass")
 

@@ -15,6 +15,7 @@ from vc_egpu.volcano.words.annotations import NodeCards
 
 from vc_egpu_node.cards.inventory import Slot
 from vc_egpu_node.cards.monitor import Observation, unattributed_mib
+from vc_egpu_node.cards.trials import OUTCOMES, Outcome
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.containers.processes import Use
 from vc_egpu_node.suspension.suspender import SuspendedPod
@@ -114,6 +115,14 @@ class Metrics(Collector):
             ["outcome"],
             registry=self.registry,
         )
+        self._trials = Counter(
+            "egpu_node_card_trials_total",
+            "Cards that were tried as a program would use them, by outcome.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        for outcome in OUTCOMES:
+            self._trials.labels(outcome)
         self.registry.register(self)
 
     def observe(self, call: str, seconds: float, outcome: str) -> None:
@@ -129,6 +138,10 @@ class Metrics(Collector):
     def limits_changed(self, outcome: str) -> None:
         """Count a change of a running container's limits: ``applied`` or ``refused``."""
         self._changes.labels(outcome).inc()
+
+    def tried(self, outcome: Outcome) -> None:
+        """Count a trial of a card."""
+        self._trials.labels(outcome).inc()
 
     def describe(self) -> Iterable[Metric]:
         """Nothing beforehand: families depend on what the cards tell."""
@@ -334,6 +347,11 @@ def _agent(view: View) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(
         "egpu_node_runtime_bypass", "Runtime configurations that hand out cards past us.", value=view.bypasses
+    )
+    yield GaugeMetricFamily(
+        "egpu_node_device_links_missing",
+        "1: a reload of systemd takes the cards from running containers.",
+        value=float(bool(view.node_cards.warning)),
     )
     yield GaugeMetricFamily(
         "egpu_node_policy_broken", "1: the policy file is wrong, the last good one holds.",

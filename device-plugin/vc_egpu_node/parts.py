@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from vc_egpu.kube import ApiConnection, EventRecorder
@@ -12,10 +12,12 @@ from vc_egpu_node.api.node import OwnNode
 from vc_egpu_node.api.notices import PodEvents
 from vc_egpu_node.api.pods import NodePods
 from vc_egpu_node.cards.monitor import Monitor, Observation
+from vc_egpu_node.cards.trials import Trials
 from vc_egpu_node.containers.allocations import AllocationStore
 from vc_egpu_node.containers.cdi import GrantFolder
 from vc_egpu_node.containers.cgroups import PodCgroups
 from vc_egpu_node.containers.collector import Collector
+from vc_egpu_node.containers.device_links import DeviceLinks
 from vc_egpu_node.containers.identity import Identity, Stock
 from vc_egpu_node.containers.owners import Owners
 from vc_egpu_node.containers.processes import ContainerOfProcess
@@ -177,6 +179,7 @@ class Parts:
     stocktaking: Stocktaking
     guard: Guard
     suspension: Suspension | None
+    trials: Trials | None
     collector: Collector
     link: KubeletLink
 
@@ -226,6 +229,7 @@ def assemble(
         stocktaking=stocktaking,
         guard=Guard(books.protection.isolation, books.grants, wall, live_limits),
         suspension=suspension,
+        trials=_trials(sources, stocktaking, metrics),
         collector=collector,
         link=KubeletLink(
             settings.kubelet_dir,
@@ -248,9 +252,35 @@ def _stocktaking(sources: Sources, books: Books, others: OtherPlugins) -> Stockt
             grants=books.grants,
             others=others,
             start_checks=StartChecks(sources.hosts, sources.pod_events, settings.runtime_configs),
+            device_links=DeviceLinks(
+                settings.dev_char_dir, PodCgroups(settings.cgroup_dir), sources.vendor.facts.shared_devices
+            ),
             observation=sources.observation,
         )
     )
+
+
+def _trials(sources: Sources, stocktaking: Stocktaking, metrics: Metrics) -> Trials | None:
+    """Where the settings ask for them and the vendor has one."""
+    interval_s, trial = sources.settings.probe_cuda_interval_s, sources.vendor.trial
+    if not interval_s or trial is None:
+        return None
+
+    def cards() -> Mapping[str, bool]:
+        """A card that is ill for another reason is left alone."""
+        seen, stock = sources.observation(), stocktaking.stock
+        return {
+            card.uuid: card.offered
+            and not card.held
+            and not seen.processes.get(card.uuid)
+            and card.uuid not in seen.untold
+            and (card.uuid not in seen.ill or card.uuid in trials.faults)
+            for card in (stock.node_cards.cards if stock.ready else ())
+        }
+
+    trials = Trials(trial, interval_s=interval_s, cards=cards, count=metrics.tried)
+    sources.monitor.heed(lambda: trials.faults)
+    return trials
 
 
 def _second_wall(sources: Sources, books: Books, metrics: Metrics) -> SecondWall | None:

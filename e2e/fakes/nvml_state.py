@@ -42,6 +42,8 @@ class FakeCard:
     recovery_action: int = 0
     mig: int = 0
     compute_mode: int = 0
+    fabric: str = ""
+    """State and status of its NVLink fabric, such as "2:0" (in progress); empty: it has none."""
     error: int = 0
     xids: list[int] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
@@ -99,6 +101,7 @@ class FakeCard:
             *([f"minor={self.minor}"] if self.minor is not None else []),
             f"cc={self.cc}",
             *(f"{key}={value}" for key, value in numbers.items()),
+            *([f"fabric={self.fabric}"] if self.fabric else []),
             *(f"xid={number}:{code}" for number, code in enumerate(self.xids, start=1)),
             *(f"link={peer}" for peer in self.links),
             *(

@@ -1,10 +1,13 @@
 """Stories of gangs that no Volcano Job makes, as Ray's, MPI's and other operators shape them."""
 
+from functools import partial
+
+import yaml
 from stack.kit import cards_of, is_gated, is_running
 from vc_egpu.kube.resources import CONFIG_MAPS, POD_GROUPS, PODS
 
 from outcomes import operators
-from outcomes.workload import Json, shares
+from outcomes.workload import Json, Task, job, shares
 from outcomes.world import World
 
 ASK = shares(60_000, 50)
@@ -66,6 +69,43 @@ def leader_and_workers(here: World) -> dict[str, Json]:
     running = here.runs("", 3)
     assert all(cards_of(pod) for pod in running.values())
     return running
+
+
+def driver_and_executors(here: World) -> dict[str, Json]:
+    """As a SparkApplication: the operator makes group and driver, and the driver makes its executors.
+
+    The operator counts the driver alone to the gang, and sums up what all of them need.
+    """
+    application = operators.absent_owner("sparkoperator.k8s.io/v1beta2", "SparkApplication", "pi")
+    here.submit(operators.group("spark-pi-pg", application, 1, LEAST, queue=here.queue))
+    here.submit(operators.pod("pi-driver", application, "spark-pi-pg", None, ""))
+    here.runs("pi-driver", 1)
+    _executors(here, "pi-driver", "spark-pi-pg")
+    running = here.runs("", 3)
+    assert sorted(len(cards_of(pod)) for pod in running.values()) == [0, 1, 1]
+    return running
+
+
+def driver_of_a_job_and_executors(here: World) -> dict[str, Json]:
+    """As a Job whose program makes pods of its own: they are surplus of the Job's gang."""
+    here.submit(job("etl", Task(ASK, name="driver"), queue=here.queue))
+    (driver,) = here.runs("etl", 1)
+    _executors(here, driver, str(here.group_of("etl")["metadata"]["name"]))
+    return here.runs("", 3)
+
+
+def _executors(here: World, driver: str, group_name: str) -> None:
+    """Two pods that the driver makes, as its account, which may make pods and nothing else."""
+    account, role = f"system:serviceaccount:{here.namespace}:default", "makes-pods"
+    in_namespace = ("-n", here.namespace)
+    here.kit.kubectl("create", "role", role, "--verb=create", "--resource=pods", *in_namespace)
+    subject = f"--serviceaccount={here.namespace}:default"
+    here.kit.kubectl("create", "rolebinding", role, f"--role={role}", subject, *in_namespace)
+    maker = here.kit.api.get(PODS, driver, here.namespace)
+    for number in (1, 2):
+        executor = operators.pod(f"executor-{number}", maker, group_name, ASK, "")
+        making = ("--as", account, "create", "-f", "-", *in_namespace)
+        here.eventually(partial(here.kit.kubectl, *making, text_in=yaml.safe_dump(executor)))
 
 
 def intruder_of_an_early_name(here: World) -> None:

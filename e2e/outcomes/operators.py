@@ -4,6 +4,7 @@ ConfigMaps stand for the operators' kinds (RayCluster, MPIJob): an owner has to 
 collector takes what it owns away.
 """
 
+import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,6 +20,15 @@ _OF_VOLCANO: Final = {"schedulerName": names.SCHEDULER_VOLCANO}
 def owner(name: str) -> Json:
     """What a team would write: the operator makes the rest."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+
+
+def absent_owner(api_version: str, kind: str, name: str) -> Json:
+    """An object of a kind that the cluster does not have: only references to it are there.
+
+    The garbage collector cannot look for such an owner, so it takes nothing away.
+    """
+    metadata = {"name": name, "uid": str(uuid.uuid4())}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
 
 
 def group(name: str, by: Json, members: int, least: Mapping[str, Any], *, queue: str = "") -> Json:

@@ -24,6 +24,7 @@ from vc_egpu.kube.resources import (
     VOLCANO_JOBS,
 )
 from vc_egpu.kube.wire.errors import KubeError, NotFound, Temporary
+from vc_egpu.volcano.api.containers import statuses_of
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.names import CONDITION_ADMITTED, GROUP_NAME, JOB_NAME
 
@@ -109,13 +110,13 @@ class World:
         arguments = ("exec", "-n", self.namespace, pod, "-c", container, "--", "sh", "-c", script)
         return str(self.kit.kubectl(*arguments).stdout)
 
-    def touch(self, pod: str, file: str) -> None:
+    def touch(self, pod: str, file: str, *, container: str = "main") -> None:
         """Make a file at whose sight a program ends.
 
         The container may end first, by itself or by an earlier call. Then ``touch`` is killed with it,
         or there is nothing left to enter. Both are what the caller wanted.
         """
-        arguments = ("exec", "-n", self.namespace, pod, "-c", "main", "--", "touch", file)
+        arguments = ("exec", "-n", self.namespace, pod, "-c", container, "--", "touch", file)
         done = self.kit.kubectl(*arguments, check=False)
         assert done.returncode in {0, 128 + signal.SIGKILL} or _ENDED.search(done.stderr), done.stderr
 
@@ -137,9 +138,7 @@ class World:
     def restarts(self, of: str = "") -> dict[str, int]:
         """By UID: how often a pod's containers were started again."""
         return {
-            pod["metadata"]["uid"]: sum(
-                status["restartCount"] for status in pod["status"].get("containerStatuses") or ()
-            )
+            pod["metadata"]["uid"]: sum(status["restartCount"] for status in statuses_of(pod["status"]))
             for pod in self.pods(of).values()
         }
 

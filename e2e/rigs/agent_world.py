@@ -13,6 +13,7 @@ from localcluster.api import wait_until
 from stack.kit import Kit
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import EVENTS, NODES, PODS
+from vc_egpu.volcano.api.containers import end_of, statuses_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCards
 
@@ -181,6 +182,9 @@ class World:
 
 
 def all_started(pod: Json) -> bool:
-    """Whether every container runs."""
-    states = (pod.get("status") or {}).get("containerStatuses") or []
-    return bool(states) and all("running" in one["state"] for one in states)
+    """Whether every container and every sidecar runs; ordinary init containers have ended by then."""
+    status = pod.get("status") or {}
+    proper = status.get("containerStatuses") or []
+    return bool(proper) and all(
+        "running" in one["state"] or (one not in proper and end_of(one)) for one in statuses_of(status)
+    )

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +30,8 @@ class PlannedPod:
     containers: Mapping[str, tuple[CardShare, ...]]
     model: str = "h20"
     script: str = f"{REPORT}; {SLEEP}"
+    sidecars: Collection[str] = ()
+    """Which of the containers are sidecars."""
 
     def document(self, node: str) -> Json:
         """The gated pod."""
@@ -42,16 +44,22 @@ class PlannedPod:
                 "terminationGracePeriodSeconds": 1,
                 "nodeSelector": {"kubernetes.io/hostname": node},
                 "containers": [
-                    {
-                        "name": name,
-                        "image": BUSYBOX,
-                        "imagePullPolicy": "Never",
-                        "command": ["/bin/sh", "-c", self.script],
-                        "resources": {"limits": self._limits(shares), "requests": self._limits(shares)},
-                    }
-                    for name, shares in self.containers.items()
+                    self._container(name) for name in self.containers if name not in self.sidecars
+                ],
+                "initContainers": [
+                    {**self._container(name), "restartPolicy": "Always"} for name in self.sidecars
                 ],
             },
+        }
+
+    def _container(self, name: str) -> Json:
+        limits = self._limits(self.containers[name])
+        return {
+            "name": name,
+            "image": BUSYBOX,
+            "imagePullPolicy": "Never",
+            "command": ["/bin/sh", "-c", self.script],
+            "resources": {"limits": limits, "requests": limits},
         }
 
     def _limits(self, shares: Sequence[CardShare]) -> Json:

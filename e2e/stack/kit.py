@@ -12,6 +12,7 @@ from localcluster.patience import stretched
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import NODES, PODS, Resource
 from vc_egpu.kube.wire.errors import Gone, KubeError, Temporary
+from vc_egpu.volcano.api.containers import statuses_of, waiting_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Cards
 
@@ -191,7 +192,7 @@ def _brief(objects: dict[str, Json]) -> str:
     told = []
     for name, obj in sorted(objects.items())[:12]:
         status = obj.get("status") or {}
-        waiting = [(c.get("state") or {}).get("waiting") for c in status.get("containerStatuses") or ()]
+        waiting = [waiting_of(container) for container in statuses_of(status)]
         sayings = [*(status.get("conditions") or ()), *filter(None, waiting)]
         said = [": ".join(filter(None, (s.get("reason"), s.get("message")))) for s in sayings]
         told.append(f"{name}: {phase(obj)} {said}")

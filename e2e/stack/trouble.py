@@ -5,6 +5,7 @@ A test that gives up on a machine that is gone by the time somebody reads of it 
 
 from vc_egpu.kube.resources import PODS
 from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.api.containers import statuses_of
 
 from stack.kit import Json, Kit, is_true
 
@@ -32,7 +33,7 @@ def _of_pod(kit: Kit, pod: Json) -> str:
         for found in status.get("conditions") or ()
         if found["status"] != "True"
     ]
-    for container in status.get("containerStatuses") or ():
+    for container in statuses_of(status):
         lines.append(f"  {container['name']}: {container.get('state')}, {container['restartCount']} restarts")
         logged = [f"--tail={_LOG_LINES}", f"--namespace={namespace}", name, "--container", container["name"]]
         lines += _indented(_kubectl(kit, "logs", *logged))

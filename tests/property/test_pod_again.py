@@ -73,6 +73,7 @@ STATUS: dict[str, list[Any]] = {
         [{"type": names.CONDITION_ADMITTED, "status": "False", "reason": "WaitingForCards"}],
         [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
     ],
+    "initContainerStatuses": [[{"state": {"waiting": {"message": "PreStartContainer failed"}}}]],
     "containerStatuses": [
         [{"state": {"waiting": {"message": "PreStartContainer failed"}}}],
         [{"name": "main", "resources": {"requests": {"cpu": "7"}}, "allocatedResources": {"cpu": "8"}}],

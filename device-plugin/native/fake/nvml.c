@@ -301,8 +301,31 @@ API nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsign
         else *type = 0;);
 }
 
-API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, void *info) {
-    WITH_CARD(device, (void)card; (void)info; result = NOT_SUPPORTED;);
+/* nvmlGpuFabricInfo_t; the versioned ones have a number of theirs before it, and the health behind. */
+struct fabric { unsigned char cluster[16]; int status; unsigned clique; unsigned char state; };
+struct fabric_versioned { unsigned version; struct fabric told; };
+
+static void fill_fabric(struct fabric *to, const struct card *card) {
+    memset(to->cluster, 1, sizeof to->cluster);
+    to->status = (int)card->fabric_status;
+    to->clique = 0;
+    to->state = (unsigned char)card->fabric_state;
+}
+
+API nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, struct fabric *info) {
+    WITH_CARD(device, SINCE(525)
+        if (!info) result = INVALID_ARGUMENT;
+        else if (!card->has_fabric) result = NOT_SUPPORTED;
+        else fill_fabric(info, card););
+}
+
+API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, struct fabric_versioned *info) {
+    enum { SECOND = 0x02000024, THIRD = 0x03000028 };
+    WITH_CARD(device, SINCE(535)
+        if (!info) result = INVALID_ARGUMENT;
+        else if (info->version != SECOND && (info->version != THIRD || atoi(state->driver) < 570)) result = VERSION_MISMATCH;
+        else if (!card->has_fabric) result = NOT_SUPPORTED;
+        else fill_fabric(&info->told, card););
 }
 
 API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,

@@ -64,6 +64,8 @@ static void card_line(struct card *card, const char *key, const char *value) {
         card->memory_bytes = strtoull(value, NULL, 0) << 20;
     } else if (strcmp(key, "cc") == 0) {
         sscanf(value, "%u.%u", &card->cc_major, &card->cc_minor);
+    } else if (strcmp(key, "fabric") == 0) {
+        card->has_fabric = sscanf(value, "%u:%u", &card->fabric_state, &card->fabric_status) > 0;
     } else if (strcmp(key, "link") == 0 && card->link_count < MAX_LINKS) {
         copy_text(card->links[card->link_count++], sizeof card->links[0], value);
     } else if (strcmp(key, "process") == 0 && card->process_count < MAX_PROCESSES) {

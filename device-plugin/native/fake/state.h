@@ -20,6 +20,8 @@
  *   ecc=0 retired=0        uncorrected errors since boot; remapped rows by uncorrected errors
  *   remap_pending=0 remap_failure=0 recovery_action=0
  *   mig=0                  1: MIG mode on
+ *   fabric=2:0             state and status of its NVLink fabric (1: not started, 2: in progress, 3: completed);
+ *                          without it the card has none
  *   compute_mode=0         3: exclusive process, 2: prohibited
  *   error=15               every call on this card fails with this nvmlReturn_t (15: GPU is lost)
  *   xid=<n>:<code>         the n-th XID of this card (n counts from 1); each new n is one event
@@ -49,6 +51,8 @@ struct card {
     unsigned minor, cores, cc_major, cc_minor, sm_mhz, mem_mhz, max_sm_mhz, max_mem_mhz;
     unsigned util, mem_util, enc_util, dec_util, power_mw, temp_c, mem_temp_c;
     unsigned retired, remap_pending, remap_failure, recovery_action, mig, compute_mode, error;
+    bool has_fabric;
+    unsigned fabric_state, fabric_status;
     char links[MAX_LINKS][32];
     size_t link_count, process_count, xid_count;
     struct process processes[MAX_PROCESSES];

@@ -1,5 +1,5 @@
 # Programs of the compute side's tests: what wants a card's time, and what reads the cards' timeline.
-native: $(OUT)/time-actor $(OUT)/ways-actor $(OUT)/time-judge
+native: $(OUT)/time-actor $(OUT)/ways-actor $(OUT)/plain-actor $(OUT)/time-judge
 
 $(OUT)/time-actor: tests/time_actor.c tests/actor.h $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/time_actor.c $(OUT)/libcuda.so.1 -ldl -lm -lpthread
@@ -7,6 +7,10 @@ $(OUT)/time-actor: tests/time_actor.c tests/actor.h $(wildcard include/*) $(OUT)
 
 $(OUT)/ways-actor: tests/ways_actor.c tests/actor.h $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/ways_actor.c $(OUT)/libcuda.so.1
+	mv $@.tmp $@
+
+$(OUT)/plain-actor: tests/plain_actor.c tests/actor.h $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
+	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/plain_actor.c $(OUT)/libcuda.so.1 -lpthread
 	mv $@.tmp $@
 
 $(OUT)/time-judge: tests/time_judge.c fake/cuda/shared.h | $(COMPILER)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from vc_egpu.kube import ApiConnection, Change, ChangeKind, Reflector
 from vc_egpu.kube.resources import PODS
 from vc_egpu.kube.wire.errors import NotFound
+from vc_egpu.volcano.api.containers import DEBUG_STATUS, IN_SPEC, IN_STATUS, is_sidecar, statuses_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.other_plugins import asked
 from vc_egpu.volcano.words.quantity import QuantityError, parse_whole
@@ -23,7 +24,7 @@ Json = dict[str, Any]
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _READ: Final = frozenset({names.CARDS, names.SUSPEND, _MIRROR})
 """Annotations that matter here."""
-_STATUSES: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+_STATUSES: Final = (*IN_STATUS, DEBUG_STATUS)
 """The last ones hold no cards of ours: who debugs a pod is seen on a card all the same."""
 
 
@@ -73,8 +74,7 @@ def slim(document: Json) -> Json:
             "nodeName": spec.get("nodeName"),
             "asks": sorted(asked(spec)),
             "claims": bool(spec.get("resourceClaims") or status.get("extendedResourceClaimStatus")),
-            "containers": _slim_containers(spec.get("containers")),
-            "initContainers": _slim_containers(spec.get("initContainers")),
+            **{kind: _slim_containers(spec.get(kind)) for kind in IN_SPEC},
         },
         "status": {
             "phase": status.get("phase"),
@@ -106,7 +106,7 @@ def _slim_containers(containers: Any) -> list[Json]:
 def view(document: Json) -> PodView:
     """The view of a (slim) pod document."""
     metadata, status = document["metadata"], document.get("status") or {}
-    states = [one for key in _STATUSES for one in status.get(key) or ()]
+    states = statuses_of(status, debug=True)
     ids = {str(one.get("containerID") or "").rpartition("//")[2]: str(one.get("name")) for one in states}
     ids.pop("", None)
     return PodView(
@@ -144,7 +144,7 @@ def _pod_requests(spec: Json) -> dict[str, int]:
     for container in spec.get("containers") or ():
         _add(sums, container)
     for container in spec.get("initContainers") or ():
-        if container.get("restartPolicy") == "Always":
+        if is_sidecar(container):
             _add(sums, container)
             continue
         own: dict[str, int] = {}

@@ -105,6 +105,7 @@ class Monitor:
         self._readings = readings
         self._look_interval_s = 0.0
         self._after_look: Callable[[], None] = lambda: None
+        self._tried: Callable[[], Mapping[str, str]] = dict
         self._probe_interval_s = probe_interval_s
         self._rescan_interval_s = rescan_interval_s
         self._recovery_s = recovery_s
@@ -113,6 +114,8 @@ class Monitor:
         self._error_codes: dict[str, int] = {}
         self._known: dict[str, tuple[CardReading, float]] = {}
         self._missing: frozenset[str] = frozenset()
+        self._counted: NodeReading | None = None
+        """What the last scan found, until it is told."""
         self._look_due_s = self._scanned_s = float("-inf")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cards", daemon=True)
@@ -123,6 +126,10 @@ class Monitor:
         """Read processes so often (0: with everything else), and call ``then`` after each time, on the
         monitor's thread. Only before the start."""
         self._look_interval_s, self._after_look = every_s, then
+
+    def heed(self, tried: Callable[[], Mapping[str, str]]) -> None:
+        """Take what trials found (UUID to fault) for faults of the cards too. Only before the start."""
+        self._tried = tried
 
     def start(self) -> None:
         """Begin on a thread of its own."""
@@ -169,21 +176,24 @@ class Monitor:
         self._known = {uuid: seen for uuid, seen in self._known.items() if now_s - seen[1] < FORGET_S}
         self._missing = frozenset(self._known) - listed
         kept = tuple(self._known[uuid][0] for uuid in sorted(self._missing))
+        self._counted = replace(reading, cards=reading.cards + kept)
         # With it goes what was wrong with it: cards are counted more often while any is ill.
         self._health = {uuid: health for uuid, health in self._health.items() if uuid in self._known}
         self._error_codes = {uuid: code for uuid, code in self._error_codes.items() if uuid in self._known}
-        self._publish(reading=replace(reading, cards=reading.cards + kept), scans=before.scans + 1)
 
     def _probe(self) -> None:
-        """Health and utilisation of every card."""
+        """Health and utilisation of every card. What was counted is told with it: a card that is ill from the
+        beginning is never offered."""
         now_s = self._clock()
-        faults = self._readings.faults()
-        for card in self.observation.reading.cards:
-            fault = MISSING if card.uuid in self._missing else faults.get(card.uuid, "")
-            self._step(card.uuid, now_s, fault)
-        uuids = [card.uuid for card in self.observation.reading.cards]
+        counted, self._counted = self._counted, None
+        uuids = [card.uuid for card in (counted or self.observation.reading).cards]
+        faults = {**self._tried(), **self._readings.faults()}
+        for uuid in uuids:
+            self._step(uuid, now_s, MISSING if uuid in self._missing else faults.get(uuid, ""))
         self._publish(
+            reading=counted,
             samples={uuid: self._readings.sample(uuid) for uuid in uuids},
+            scans=self.observation.scans + 1 if counted else None,
         )
         self._look_when_due()
 

@@ -47,6 +47,13 @@ class PodCgroups:
         base = self._base() or self._root
         return next((path for path in _folders(base, MAX_DEPTH) if _own_name(path.name) in _names(uid)), None)
 
+    def by_systemd(self) -> bool:
+        """Whether systemd makes the cgroups of pods; False also where the tree shows no pod."""
+        base = self._base()
+        return base is not None and any(
+            _is_pod(path.name) and path.name.endswith(".slice") for path in _folders(base, MAX_DEPTH)
+        )
+
     def _base(self) -> Path | None:
         if (self._root / "cgroup.controllers").exists():
             return self._root

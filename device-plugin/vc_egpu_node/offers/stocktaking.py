@@ -13,6 +13,7 @@ from vc_egpu_node.cards import inventory
 from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.cdi import GrantFolder
 from vc_egpu_node.containers.collector import holdings
+from vc_egpu_node.containers.device_links import DeviceLinks
 from vc_egpu_node.containers.identity import Stock
 from vc_egpu_node.containers.start_checks import StartChecks
 from vc_egpu_node.offers.other_plugins import CardSlices, OtherPlugins
@@ -34,6 +35,7 @@ class Parts:
     vendor: Vendor
     others: OtherPlugins
     start_checks: StartChecks
+    device_links: DeviceLinks
     observation: Callable[[], Observation]
 
 
@@ -66,6 +68,10 @@ class Stocktaking:
             vendor=parts.vendor.facts,
             agent_version=__version__,
         )
+        warning = parts.device_links.trouble(cards)[: inventory.PROBLEM_CHARS]
+        if warning:
+            warned = taken.node_cards.model_copy(update={"warning": warning})
+            taken = dataclasses.replace(taken, node_cards=warned)
         runtime = str(document["status"].get("runtime") or "the container runtime")
         self.stock = Stock(
             node_cards=taken.node_cards,

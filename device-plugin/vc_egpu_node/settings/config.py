@@ -16,6 +16,7 @@ from vc_egpu.volcano.words import names
 TOOLKIT_SPECS: Final = ("/var/run/cdi", "/etc/cdi")
 """Where `nvidia-ctk cdi generate` and the toolkit's service leave their specs."""
 
+MOST_INTERVAL_S: Final = 7 * 86_400.0
 Action = Literal["run", "check", "remove", "remove-by-force"]
 ToolkitMode = Literal["auto", "required", "off"]
 VendorName = Literal["nvidia"]
@@ -46,6 +47,8 @@ class Settings:
     cgroup_dir: Path = Path("/sys/fs/cgroup")
     proc_dir: Path = Path("/proc")
     """The host's, to find the container behind a process."""
+    dev_char_dir: Path = Path("/dev/char")
+    """The host's: by its links systemd knows the devices of containers."""
     library: Path | None = None
     """The isolation library; None: containers get cards and nothing that limits them."""
     run_dir: Path = Path("/run/vc-egpu")
@@ -69,6 +72,8 @@ class Settings:
     """How often health and utilisation are read."""
     rescan_interval_s: float = 60.0
     """How often cards are counted again (at once when one is lost)."""
+    probe_cuda_interval_s: float = 0.0
+    """How often a context is made on each card that nobody is on; 0: never."""
     log_level: str = "INFO"
     action: Action = "run"
 
@@ -80,6 +85,13 @@ def add_paths(parser: argparse.ArgumentParser, defaults: Settings, *fields: str)
         parser.add_argument(
             f"--{field.replace('_', '-')}", type=Path, default=value, help=f"default: {value}"
         )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.0 <= value <= MOST_INTERVAL_S:  # nor is "nan" between them
+        raise ValueError(text)
+    return value
 
 
 def parse_flags(arguments: Sequence[str]) -> Settings:
@@ -94,7 +106,7 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
         parser,
         defaults,
         *("kubelet_dir", "pod_resources_socket", "cdi_dir", "state_dir", "cgroup_dir", "proc_dir", "run_dir"),
-        "driver_device",
+        *("dev_char_dir", "driver_device"),
     )
     parser.add_argument("--library", type=Path, help="libvgpu-egpu.so; without it nothing is limited")
     parser.add_argument("--checkpoint", default="", metavar="pod|PATH",
@@ -109,6 +121,12 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--listen", default=defaults.listen, help="metrics and probes; port 0: any free one")
     parser.add_argument("--probe-interval-s", type=float, default=defaults.probe_interval_s)
     parser.add_argument("--rescan-interval-s", type=float, default=defaults.rescan_interval_s)
+    parser.add_argument(
+        "--probe-cuda-interval-s",
+        type=_seconds,
+        default=defaults.probe_cuda_interval_s,
+        help="make a CUDA context so often on each card that nobody is on; default: never",
+    )
     parser.add_argument("--log-level", default=defaults.log_level)
     parser.add_argument(
         "--action",

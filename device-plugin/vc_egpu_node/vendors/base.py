@@ -261,6 +261,8 @@ class VendorFacts:
     """Part of the name of that runtime."""
     all_cards: str
     """Variable by which an image gets all cards from that runtime."""
+    shared_devices: tuple[str, ...] = ()
+    """Names of device nodes that a container needs for any of the cards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +274,9 @@ class Vendor:
     edits: ContainerEdits
     isolation: Install | None
     """None: this vendor has no library that limits containers."""
+    trial: Callable[[str], str] | None = None
+    """Uses the card of that UUID as a program would, and returns within a minute: why programs cannot use it,
+    or empty. Raises :class:`UntoldError` where it cannot tell. None: this vendor has no such trial."""
 
 
 ANY_DRIVER: Final = ""

@@ -158,6 +158,10 @@ def test_a_driver_that_was_changed_says_what_ends_that(nvml_node: MakeNode, vend
         ({"recovery_action": 4}, "the driver asks that its programs end and it is reset: it does less"),
         ({"recovery_action": 42}, "the driver asks for recovery action 42"),
         ({"remap_pending": 1, "recovery_action": 1}, "the driver asks for a reset of the card"),
+        ({"fabric": "1:0"}, "its NVLink fabric is not up (not started)"),
+        ({"fabric": "2:0"}, "its NVLink fabric is not up (in progress)"),
+        ({"fabric": "3:999"}, "its NVLink fabric is not up (Unknown Error)"),
+        ({"fabric": "7:0"}, "its NVLink fabric is not up (state 7)"),
         ({"ecc": 4}, "uncorrected ECC errors rose from 0 to 4"),
     ],
 )
@@ -169,6 +173,64 @@ def test_faults(nvml_node: MakeNode, vendor: NvidiaReadings, change: dict[str, A
         setattr(node.cards[1], name, value)
     node.write()
     assert vendor.faults() == {node.cards[1].uuid: fault}
+
+
+@pytest.mark.parametrize("driver", ["525.60.13", "535.161.08", "570.124.06"])
+def test_every_driver_that_tells_of_the_fabric_is_understood(
+    nvml_node: MakeNode, vendor: NvidiaReadings, driver: str
+) -> None:
+    """By the third record, by the second, or by the function that has none of them."""
+    node = nvml_node(1)
+    node.driver = driver
+    node.cards[0].fabric = "2:0"
+    node.write()
+    vendor.scan()
+    assert vendor.faults() == {node.cards[0].uuid: "its NVLink fabric is not up (in progress)"}
+
+
+@pytest.mark.parametrize(
+    ("driver", "fabric"),
+    [("570.124.06", ""), ("570.124.06", "0:0"), ("570.124.06", "3:0"), ("510.47.03", "2:0")],
+    ids=["has none", "not supported", "completed", "the driver has no such function"],
+)
+def test_a_card_without_a_fabric_or_with_one_that_is_up_is_in_order(
+    nvml_node: MakeNode, vendor: NvidiaReadings, driver: str, fabric: str
+) -> None:
+    node = nvml_node(1)
+    node.driver = driver
+    node.cards[0].fabric = fabric
+    node.write()
+    vendor.scan()
+    assert vendor.faults() == {}
+
+
+def test_cards_whose_fabric_is_late_are_never_offered_and_come_by_themselves(nvml_node: MakeNode) -> None:
+    """After a boot the kubelet is faster than the fabric manager: cards answer NVML and take no CUDA."""
+    node = nvml_node(8)
+    for card in node.cards:
+        card.fabric = "2:0"
+    node.write()
+    now_s = [0.0]
+    seen: list[int] = []
+    monitor = Monitor(
+        NvidiaReadings(),
+        probe_interval_s=0.01,
+        rescan_interval_s=60.0,
+        recovery_s=lambda: 60.0,
+        on_change=lambda: seen.append(len(monitor.observation.reading.cards) - len(monitor.observation.ill)),
+        clock=lambda: now_s[0] + time.monotonic(),
+    )
+    monitor.turn()
+    assert set(monitor.observation.ill.values()) == {"its NVLink fabric is not up (in progress)"}
+    assert len(monitor.observation.ill) == 8
+    assert seen == [0], "how many were well, each time that somebody was told"
+    for card in node.cards:
+        card.fabric = "3:0"
+    node.write()
+    now_s[0] = 61.0
+    monitor.turn()
+    assert monitor.observation.ill == {}
+    monitor.stop()
 
 
 def test_rows_that_wait_for_a_reset_are_out_of_use_meanwhile(

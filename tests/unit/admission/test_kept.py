@@ -157,7 +157,17 @@ def pod_status(phase: str, *, resized: bool = False) -> Json:
             said(names.CONDITION_SUSPENDED, words.SUSPEND_FAILED),
             *([said("PodResizePending", "Infeasible")] if resized else ()),
         ],
-        **(GIVEN | {"initContainerStatuses": [{"name": "side", **GIVEN}]} if resized else {}),
+        **(GIVEN if resized else {}),
+        "initContainerStatuses": [
+            {
+                "name": "side",
+                "state": {
+                    "waiting": {"reason": "CreateContainerError", "message": "CDI device of a sidecar"},
+                    "terminated": {"finishedAt": "2026-01-01T00:22:09Z"},
+                },
+                **(GIVEN if resized else {}),
+            }
+        ],
         "containerStatuses": [
             {
                 "name": "main",

@@ -10,7 +10,7 @@ from vc_egpu.admission.state import backoffs
 from vc_egpu.admission.state.backoffs import RolledBack
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.cluster import NodeName, PodUid
-from vc_egpu.volcano.codec import cluster_codec, pod_codec
+from vc_egpu.volcano.codec import cluster_codec, pod_codec, trim
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 from vc_egpu.volcano.words import names
 
@@ -94,6 +94,23 @@ def test_a_container_that_the_agent_keeps_from_starting_counts_after_thirty_seco
     assert back is not None
     assert "no plan for it" in back.why
     assert back.nodes == {NodeName("n0")}
+
+
+def test_a_sidecar_that_the_agent_keeps_from_starting_counts_as_well() -> None:
+    """As it is kept in memory: a gang with a card on a sidecar was never rolled back."""
+    raw = let_go(pod("g-w-0", index=0, uid="pod-0"), "5-1", card="GPU-n0-0", bound=True)
+    raw["spec"]["initContainers"] = [{"name": "side", "restartPolicy": "Always"}]
+    raw["status"] |= {
+        "containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}],
+        "initContainerStatuses": [{"name": "side", "state": WAITING}],
+    }
+    stuck = pod_codec.pod(trim.of("pods", raw), TABLE)
+    members, watchlist = watch(stuck, member(1, bound=True))
+    assert judge(GANG, members, watchlist, PATIENCE_S - 1) is None
+    back = judge(GANG, members, watchlist, PATIENCE_S)
+    assert back is not None
+    assert "g-w-0: not started for 30 s: PreStartContainer: no plan for it" in back.why
+    assert [found.pod.name for found in back.pods] == ["g-w-0", "g-w-1"]
 
 
 def test_what_the_kubelet_refused_comes_back_at_once() -> None:

@@ -18,8 +18,17 @@ MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
 MEMORY_MIB = 98304
 
 
-def node(name: str, *cards: NodeCard, problem: str = "", driver: str = "570.1", **metadata: Any) -> Json:
-    inventory = NodeCards(agent_version="0.1.0", driver_version=driver, problem=problem, cards=cards)
+def node(
+    name: str,
+    *cards: NodeCard,
+    problem: str = "",
+    warning: str = "",
+    driver: str = "570.1",
+    **metadata: Any,
+) -> Json:
+    inventory = NodeCards(
+        agent_version="0.1.0", driver_version=driver, problem=problem, warning=warning, cards=cards
+    )
     return {
         "metadata": {
             "name": name,

@@ -399,3 +399,15 @@ def test_a_clock_that_nobody_tells_is_ones_own(tmp_path: Path) -> None:
         server.script = [(403, status(403, "Forbidden"), {})]
         with closing(ApiConnection.connect(server.kubeconfig(tmp_path))) as api:
             assert facts.read(api).clock_ahead_s == 0
+
+
+def test_nodes_whose_cards_a_reload_of_systemd_takes_are_named_with_what_to_do() -> None:
+    """The cards are offered all the same: it is a warning, and one for all nodes that say the same."""
+    lost = "systemctl daemon-reload takes the cards from running containers: /dev/char has no link to nvidia0"
+    nodes = [docs.node(f"n{i}", docs.card(f"GPU-{i}"), warning=lost if i else "") for i in range(3)]
+    (found,) = [
+        one for one in checkup.examine(replace(healthy(), nodes=Listing(nodes)), NOW) if one.level != "ok"
+    ]
+    assert (found.level, found.topic, found.text) == ("warn", "devices", f"n1, n2: {lost}")
+    assert "nvidia-ctk system create-dev-char-symlinks --create-all" in found.hint
+    assert "docs/operator.md" in found.hint

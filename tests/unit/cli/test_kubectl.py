@@ -313,6 +313,26 @@ def test_a_name_that_is_empty_means_nothing(
     assert "the name is empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["suspend", ".."], "the name is '..', which is no object but a place in a path"),
+        (["why", "ml/."], "the name is '.', which is no object but a place in a path"),
+        (["resume", "../train"], "the name is '..'"),
+        (["why", "a%2fb"], "the name 'a%2fb' has a '%', which no name of an object has"),
+        (["cards", "-n", ".."], "the namespace is '..', which is no object but a place in a path"),
+        (["queues", "-n", "a/b"], "the namespace 'a/b' has a '/'"),
+    ],
+)
+def test_a_name_that_would_lead_elsewhere_is_refused(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exited:
+        kubectl.main(argv)
+    assert exited.value.code == exit_status.EXIT_USAGE
+    assert said in capsys.readouterr().err
+
+
 def test_ctrl_c_while_it_is_shown_ends_it_in_a_word(
     server: TinyApi, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,10 @@ def test_what_no_table_shows_is_not_kept() -> None:
     )
     light = world.pod_with_limits(copy.deepcopy(pod))
     assert trouble.not_ours([light]) == trouble.not_ours([pod])
+    pod["spec"] |= {"initContainers": pod["spec"]["containers"][:1], "containers": [{"name": "b"}]}
+    assert "it names nvidia.com/gpu" in trouble.not_ours([world.pod_with_limits(pod)]), (
+        "a sidecar's limits too"
+    )
     assert "nvidia.com/gpu" in trouble.not_ours([light])
     bare = world.light_maker(copy.deepcopy(maker))
     assert owners.rest("web", [bare]) == owners.rest("web", [maker]) == "web asks for no pods (replicas: 0)"

@@ -10,8 +10,8 @@ from vc_egpu.jobs.controller import Controller, Settings
 from vc_egpu.kube import ApiConnection, EventRecorder
 
 C = TypeVar("C", bound=Controller)
-NO_WORKERS = Settings(job_workers=0, group_workers=0, queue_workers=0)
-"""For a controller whose looks the test takes itself."""
+NO_WORKERS = Settings(job_workers=0, group_workers=0, queue_workers=0, look_s=60.0)
+"""For a controller whose looks the test takes itself, each to its end."""
 
 
 class Clock:

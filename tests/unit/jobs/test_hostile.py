@@ -5,7 +5,7 @@ import threading
 import pytest
 from unit.jobs.cluster import Cluster
 from unit.jobs.worlds import in_phase, job, pod, task, world
-from vc_egpu.jobs.rules import defaults
+from vc_egpu.jobs.rules import defaults, extent
 from vc_egpu.jobs.rules.machine import decide
 from vc_egpu.jobs.work import Look
 from vc_egpu.volcano.api.job import JobPhase
@@ -75,8 +75,8 @@ def test_a_job_of_two_thousand_million_pods_is_refused(cluster: Cluster) -> None
 def test_a_job_that_is_scaled_to_as_many_gets_what_a_job_may_have() -> None:
     running = job(task("a", 3), task("b", MANY), task("c", 1), status=in_phase(JobPhase.RUNNING))
     bounded = defaults.bounded(defaults.complete(running))
-    assert [one.replicas for one in bounded.spec.tasks] == [3, defaults.MOST_PODS - 3, 0]
+    assert [one.replicas for one in bounded.spec.tasks] == [3, extent.MOST_PODS - 3, 0]
     decision = decide(world(bounded, pod("a-0")))
-    assert len(decision.create) == defaults.MOST_PODS - 1
+    assert len(decision.create) == extent.MOST_PODS - 1
     small = job()
     assert defaults.bounded(small) is small

@@ -191,6 +191,22 @@ def test_a_pod_ends_with_its_last_container_or_with_one_that_comes_before_all() 
     assert (view.ended_at, view.exit_code) == (1_750_000_010.0, None)
 
 
+def test_a_pod_is_ready_once_its_sidecars_are() -> None:
+    document = _pod()
+    side = {"name": "proxy", "ready": False, "restartCount": 3, "state": {"running": {}}}
+    main = {"name": "c", "ready": True, "restartCount": 0, "state": {"running": {}}}
+    for ready in (False, True):
+        side["ready"] = ready
+        document["status"] = {
+            "phase": "Running",
+            "containerStatuses": [main],
+            "initContainerStatuses": [side],
+        }
+        view = CachedPod.of(trim(document)).view
+        assert view is not None
+        assert (view.ready, view.restarts) == (ready, 3)
+
+
 @pytest.mark.parametrize("version", [None, "", "-1", "x", "\u00b2"])
 def test_a_pod_with_a_garbled_version_is_no_pod_of_a_job(version: str | None) -> None:
     document = _pod()

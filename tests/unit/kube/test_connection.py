@@ -17,6 +17,7 @@ from vc_egpu.kube.wire.errors import (
     Conflict,
     Forbidden,
     Gone,
+    ImpossibleName,
     Invalid,
     KubeError,
     LeaseLost,
@@ -30,6 +31,8 @@ from vc_egpu.kube.wire.errors import (
     Unavailable,
     error_of,
 )
+
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role", namespaced=False)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,8 @@ def test_a_budget_is_told_from_an_overload() -> None:
         (PODS, "team", "p", "eviction", "/api/v1/namespaces/team/pods/p/eviction"),
         (NODES, None, "n", "status", "/api/v1/nodes/n/status"),
         (QUEUES, None, "q", None, "/apis/scheduling.volcano.sh/v1beta1/queues/q"),
-        (PODS, "a/b", "../../x", None, "/api/v1/namespaces/a%2Fb/pods/..%2F..%2Fx"),
+        (PODS, "a b", "x?y#z", None, "/api/v1/namespaces/a%20b/pods/x%3Fy%23z"),
+        (CLUSTER_ROLES, None, "system:node", None, "/apis/rbac.authorization.k8s.io/v1/roles/system:node"),
     ],
 )
 def test_paths(
@@ -93,6 +97,36 @@ def test_paths_that_make_no_sense() -> None:
         NODES.path("team")
     with pytest.raises(ValueError, match="name is empty"):
         PODS.path("team", "")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../../x", "a/b", "a%2Fb"])
+def test_a_name_that_would_address_something_else_is_in_no_path(name: str) -> None:
+    for namespace, own, sub in ((name, "p", None), ("team", name, None), ("team", "p", name or "/")):
+        with pytest.raises(ValueError, match=r"the (name|namespace|subresource) |a namespace is needed"):
+            PODS.path(namespace, own, sub)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a%2Fb"])
+def test_such_a_name_is_not_sent(api: ApiConnection, server: TinyApi, name: str) -> None:
+    """It may come out of an object that a tenant wrote: for who asks, there is no such object."""
+    named = {"metadata": {"name": name, "namespace": "n"}}
+    for call in (
+        lambda: api.get(PODS, name, "n"),
+        lambda: api.list(PODS, name),
+        lambda: api.create(PODS, {}, "n", subresource=(name, "eviction")),
+        lambda: api.update(PODS, named),
+        lambda: api.patch(PODS, name, {}, "n"),
+        lambda: api.patch(PODS, "p", {}, "n", subresource=name or "/"),
+        lambda: api.delete(PODS, name, "n"),
+        lambda: api.delete_collection(PODS, name),
+        lambda: api.evict(name, "n"),
+        lambda: api.pod_log(name, "n"),
+    ):
+        with pytest.raises(ImpossibleName):
+            call()
+        with pytest.raises(ValueError, match=r"the (name|namespace|subresource) "):
+            call()
+    assert server.requests == []
 
 
 def _config_map(name: str = "a", **data: str) -> dict[str, Any]:

@@ -245,6 +245,17 @@ def test_the_toolkit_s_runtime_is_asked_for_no_compute() -> None:
     assert env["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
 
 
+def test_cards_are_tried_only_where_the_operator_asks_for_it() -> None:
+    (plain,) = pod_specs(overlay("standalone"))["vc-egpu-node-agent"]["containers"]
+    assert not any(argument.startswith("--probe-cuda") for argument in plain["args"])
+    for components in (("cuda-probe",), ("driver-root", "cuda-probe")):
+        (agent,) = pod_specs(composed(*components))["vc-egpu-node-agent"]["containers"]
+        assert parse_flags(agent["args"][1:]).probe_cuda_interval_s == 3600.0
+        env = {entry["name"]: entry.get("value") for entry in agent["env"]}
+        assert env["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+        assert agent["resources"]["limits"]["memory"] == "1536Mi"
+
+
 def test_the_overlay_that_the_operators_page_shows_can_be_built() -> None:
     """As it stands there, next to a checkout: image and settings are the operator's own."""
     page = (MANIFESTS.parent / "docs" / "operator.md").read_text()

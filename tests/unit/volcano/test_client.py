@@ -14,6 +14,7 @@ from vc_egpu.kube.wire.errors import NotFound
 from vc_egpu.volcano.api.client import VolcanoClient
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.api.meta import ModelError, ObjectMeta
+from vc_egpu.volcano.api.paths import PathNameError
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/volcano-client.md"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/team/jobs"
@@ -120,6 +121,40 @@ def test_an_empty_name_is_not_all_jobs_of_the_namespace(volcano: VolcanoClient, 
     ):
         with pytest.raises(ValueError, match="Job: the name is empty"):
             call()
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "a%2fb", "%2e"])
+def test_a_name_that_leads_elsewhere_is_not_sent(volcano: VolcanoClient, server: TinyApi, name: str) -> None:
+    """A client tidies ``…/jobs/.`` up to ``…/jobs``: over the official one a DELETE took the collection."""
+    there = volcano.jobs.create(job())
+    server.requests.clear()
+    named = there.model_copy(update={"metadata": ObjectMeta(name=name, namespace="team")})
+    for call in (
+        lambda: volcano.jobs.delete(name, "team"),
+        lambda: volcano.jobs.delete("train", name),
+        lambda: volcano.jobs.get(name, "team"),
+        lambda: volcano.jobs.patch(name, {}, "team"),
+        lambda: volcano.jobs.patch("train", {}, "team", subresource=name),
+        lambda: volcano.jobs.replace(named),
+        lambda: volcano.jobs.replace_status(named),
+        lambda: volcano.enqueue(name, "team"),
+        lambda: volcano.queues.delete(name),
+        lambda: list(volcano.jobs.list(name)),
+    ):
+        with pytest.raises(PathNameError, match=re.escape(name)):
+            call()
+    assert server.requests == []
+    assert JOBS + "/train" in server.objects
+
+
+def test_a_name_that_is_missing_is_not_all_jobs_of_the_namespace(
+    volcano: VolcanoClient, server: TinyApi
+) -> None:
+    """A program without types, whose ``metadata.get("name")`` found none."""
+    nothing: Any = None
+    with pytest.raises(PathNameError, match="Job: the name is missing"):
+        volcano.jobs.delete(nothing, "team")
     assert server.requests == []
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from unit.webhook.pod_reviews import GROUP, QUEUE, complete, refusal
-from unit.webhook.world import NAMESPACE, Ignorant, Json, container, context, create, pod
+from unit.webhook.world import NAMESPACE, Ignorant, Json, Rbac, container, context, create, pod
 from vc_egpu.webhook.protocol.context import Context
 from vc_egpu.webhook.protocol.questions import MakerLookup, Subject, Unanswered
 from vc_egpu.webhook.reviews.pods import review_pod
@@ -121,6 +121,86 @@ def test_nodes_of_a_train_job_are_its_gangs_though_a_job_set_and_its_jobs_lie_be
     job_set = ref("JobSet", "set-1", "jobset.x-k8s.io/v1alpha2")
     known = context(LEAVE, groups=[group(train)], makers={"batch-1": job_set, "set-1": train})
     assert complete(member(jobs), known, JOBS)["spec"]["schedulingGates"]
+
+
+SPARK = ref("SparkApplication", "spark-1", "sparkoperator.k8s.io/v1beta2")
+DRIVER = ref("Pod", "driver-1", "v1", "pi-driver")
+DRIVERS_ACCOUNT = Subject("system:serviceaccount:team-a:default")
+
+
+@pytest.mark.parametrize(
+    "owner", [SPARK, ref("Job", "vc-1", "batch.volcano.sh/v1alpha1")], ids=["SparkApplication", "vcjob"]
+)
+@pytest.mark.parametrize("asks", [True, False])
+def test_executors_are_the_gangs_though_their_driver_is_a_pod(owner: Json, *, asks: bool) -> None:
+    """The driver makes them, by its own account, which may change no PodGroup."""
+    known = context(LEAVE, groups=[group(owner)], makers={"driver-1": owner})
+    done = complete(member(DRIVER, asks=asks), known, DRIVERS_ACCOUNT)
+    assert done["spec"]["schedulingGates"]
+    assert done["metadata"]["annotations"][QUEUE] == "a"
+    assert UNSEEN not in done["metadata"]["annotations"]
+
+
+def test_executors_are_the_gangs_that_their_driver_owns() -> None:
+    known = context(LEAVE, groups=[group(DRIVER)])
+    assert complete(member(DRIVER), known, DRIVERS_ACCOUNT)["spec"]["schedulingGates"]
+
+
+def test_a_driver_may_itself_be_made_by_a_job_of_something_else() -> None:
+    """The longest chain that there is: an executor, its driver, a batch Job, a JobSet, a TrainJob."""
+    train, jobs = ref("TrainJob", "train-1"), ref("Job", "batch-1", "batch/v1")
+    job_set = ref("JobSet", "set-1", "jobset.x-k8s.io/v1alpha2")
+    known = context(
+        LEAVE,
+        groups=[group(train)],
+        makers={"driver-1": jobs, "batch-1": job_set, "set-1": train},
+    )
+    assert complete(member(DRIVER), known, DRIVERS_ACCOUNT)["spec"]["schedulingGates"]
+
+
+@pytest.mark.parametrize(
+    ("makers", "looks"),
+    [
+        ({}, 1),
+        ({"driver-1": ref("SparkApplication", "spark-2", "sparkoperator.k8s.io/v1beta2")}, 1),
+        ({"driver-1": DRIVER}, 1),
+        ({"driver-1": ref("Pod", "p-2", "v1"), "p-2": DRIVER}, 2),
+        (
+            {f"p-{i}": ref("Pod", f"p-{i + 1}", "v1") for i in range(20)}
+            | {"driver-1": ref("Pod", "p-0", "v1")},
+            4,
+        ),
+    ],
+    ids=["gone, or another of its name", "of another application", "itself", "a circle", "a long chain"],
+)
+def test_chains_of_owners_that_do_not_lead_to_the_gang_end(makers: dict[str, Json], looks: int) -> None:
+    """Refused, and the API server was asked a few times at most."""
+    known = context(LEAVE, groups=[group(SPARK)], makers=makers)
+    message = refusal(member(DRIVER), known, DRIVERS_ACCOUNT)
+    assert "belongs to SparkApplication 'x', this pod to Pod 'pi-driver'; and service account" in message
+    assert "service account team-a/default may not update that PodGroup" in message
+    assert isinstance(known.answers, Rbac)
+    asked = known.answers.makers_asked
+    assert len(asked) == looks
+    assert {question.namespace for question in asked} == {NAMESPACE}, "no reference leads elsewhere"
+
+
+def test_claiming_an_owner_gives_nobody_a_queue() -> None:
+    """References are claims that Kubernetes does not check: the queue's own right keeps tenants apart."""
+    known = context(groups=[group(SPARK)], makers={"driver-1": SPARK})
+    for claimed in (DRIVER, SPARK):
+        message = refusal(member(claimed), known, Subject("mallory"))
+        assert "user 'mallory' and service account team-a/default may not use queue 'a'" in message
+        other = member(claimed, annotations={QUEUE: "org-1"})
+        assert "its PodGroup is in queue 'a'" in refusal(other, known, Subject("mallory"))
+
+
+@pytest.mark.parametrize("claimed", [{"name": "x" * 5000}, {"name": ["x"]}, {"uid": None}, {"kind": 3}])
+def test_a_reference_that_names_no_object_is_not_looked_for(claimed: Json) -> None:
+    known = context(LEAVE, groups=[group(SPARK)], makers={"driver-1": SPARK, "None": SPARK})
+    assert "belongs to SparkApplication 'x'" in refusal(member(DRIVER | claimed), known, DRIVERS_ACCOUNT)
+    assert isinstance(known.answers, Rbac)
+    assert known.answers.makers_asked == []
 
 
 def with_namespace_queue(ctx: Context) -> Context:

@@ -264,3 +264,11 @@ def test_a_patch_is_named_as_one() -> None:
     told, _ = answered(review("CREATE", pod()), path="/mutate/pods", allowed=True)
     assert told["patchType"] == "JSONPatch"
     assert orjson.loads(base64.b64decode(told["patch"]))
+
+
+def test_a_driver_is_looked_for_in_the_namespace_of_its_executor_alone() -> None:
+    driver = MakerLookup("team-a", "v1", "Pod", "pi-driver", "driver-1")
+    there = {"metadata": {"name": "pi-driver", "uid": "driver-1", "ownerReferences": [OWNER]}}
+    api = Api(**{"pi-driver": there})
+    assert found(api, driver).maker(driver) == (True, OWNER)
+    assert api.asked == [("team-a", "pi-driver")]

@@ -32,6 +32,7 @@ class Rbac:
         self, rules: Iterable[str], groups: Iterable[Json] = (), makers: Mapping[str, Json] | None = None
     ) -> None:
         self.makers = makers or {}
+        self.makers_asked: list[MakerLookup] = []
         self.rules = set(rules)
         self.groups = {(g["metadata"]["namespace"], g["metadata"]["name"]): g for g in groups}
         self.asked: list[Access] = []
@@ -47,6 +48,7 @@ class Rbac:
         return True
 
     def maker(self, question: MakerLookup) -> tuple[bool, Json]:
+        self.makers_asked.append(question)
         return True, self.makers.get(question.uid, {})
 
 
@@ -99,7 +101,8 @@ def context(
     makers: Mapping[str, Json] | None = None,
     **settings: Any,
 ) -> Context:
-    """``makers``: by UID of a ReplicaSet, StatefulSet or batch Job the reference to its controller."""
+    """``makers``: by UID of a pod, ReplicaSet, StatefulSet, batch Job or JobSet, the reference to what made
+    it."""
     return Context(
         table=TABLE,
         settings=Settings(**settings),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from vc_egpu.kube.wire.errors import Forbidden, KubeError, NotFound, Temporary, Unauthorized
+from vc_egpu.kube.wire.errors import Forbidden, ImpossibleName, KubeError, NotFound, Temporary, Unauthorized
 
 EXIT_OK: Final = 0
 EXIT_FOUND: Final = 1
@@ -25,6 +25,8 @@ def explain(error: KubeError) -> tuple[str, int]:
         case Forbidden():
             hint = " (-n names another one)" if 'in the namespace "' in error.message else ""
             return f"you may not: {error.message}{hint}", EXIT_FOUND
+        case ImpossibleName():
+            return error.message, EXIT_USAGE
         case NotFound():
             hint = "is the stack installed? `kubectl egpu doctor` tells"
             return f"the cluster does not know this: {error.message} ({hint})", EXIT_FOUND

@@ -7,6 +7,7 @@ from typing import Final, NoReturn
 
 from vc_egpu import __version__
 from vc_egpu.cli.exit_status import MEANINGS
+from vc_egpu.volcano.api.paths import problem_of
 
 TIMEOUT_S: Final = 15.0
 """How long one request to the API server may take."""
@@ -54,7 +55,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
 def _common(*, defaults: bool) -> argparse.ArgumentParser:
     """Flags of every command, before it or behind it; those behind it have no defaults, which would win."""
     common = argparse.ArgumentParser(add_help=False, argument_default=None if defaults else argparse.SUPPRESS)
-    common.add_argument("-n", "--namespace", help="default: the context's, or the pod's own")
+    common.add_argument("-n", "--namespace", type=_namespace, help="default: the context's, or the pod's own")
     common.add_argument("--kubeconfig", help="default: $KUBECONFIG, the pod's account, ~/.kube/config")
     common.add_argument("--context", help="context of the kubeconfig")
     common.add_argument("-o", "--output", choices=("table", "json"), help="default: table")
@@ -123,8 +124,16 @@ class _Suggesting(argparse.ArgumentParser):
 
 
 def _name(text: str) -> str:
-    if not text or text.endswith("/"):  # a shell's variable that is not set
-        raise argparse.ArgumentTypeError("the name is empty")
+    """A name, perhaps behind a kind or a namespace and a slash."""
+    *before, name = text.split("/")  # an empty name is a shell's variable that is not set
+    if problem := next(filter(None, map(problem_of, (name, *filter(None, before)))), ""):
+        raise argparse.ArgumentTypeError(f"the name {problem}")
+    return text
+
+
+def _namespace(text: str) -> str:
+    if text and (problem := problem_of(text)):  # an empty one is the context's, as for kubectl
+        raise argparse.ArgumentTypeError(f"the namespace {problem}")
     return text
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from vc_egpu.kube import ApiConnection, Json, Resource
 from vc_egpu.kube.resources import BATCH_JOBS, CORE_EVENTS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS
 from vc_egpu.kube.wire.errors import Forbidden, NotFound
+from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards, NodeCards
 from vc_egpu.volcano.words.payer import checked_for, payer
@@ -61,10 +62,14 @@ def light_pod(pod: Json) -> Json:
 
 def pod_with_limits(pod: Json) -> Json:
     """A pod with no more of its containers than what they ask for."""
-    containers = (pod.get("spec") or {}).get("containers") or ()
-    limits = [{"resources": {"limits": (one.get("resources") or {}).get("limits")}} for one in containers]
+    spec = pod.get("spec") or {}
+    limits = {
+        kind: [{"resources": {"limits": (one.get("resources") or {}).get("limits")}} for one in spec[kind]]
+        for kind in IN_SPEC
+        if spec.get(kind)
+    }
     light = light_pod(pod)
-    return {**light, "spec": {**light["spec"], "containers": limits}}
+    return {**light, "spec": {**light["spec"], **limits}}
 
 
 def light_maker(maker: Json) -> Json:

@@ -56,8 +56,8 @@ class Changes:
     def ask_for_all(self) -> None:
         """Ask for a look at everything that is known."""
         known, work = self._known, self._work
-        for job in known.jobs.all():
-            work.ask(Look.JOB, key_of(job))
+        for key in known.jobs.all_keys():
+            work.ask(Look.JOB, key)
         for group in known.groups.all():
             work.ask(Look.GROUP, key_of(group))
         for pod in known.pods.all():
@@ -110,9 +110,8 @@ class Changes:
         self._work.ask(Look.QUEUE, key_of(queue))
         if old is None:
             # Some Jobs may have waited for this queue to exist.
-            for job in self._known.jobs.all():
-                if ((job.get("spec") or {}).get("queue") or "default") == queue["metadata"]["name"]:
-                    self._work.ask(Look.JOB, key_of(job))
+            for key in self._known.jobs.of_queue(queue["metadata"]["name"]):
+                self._work.ask(Look.JOB, key)
 
     def _command(self, change: Change) -> None:
         self._known.commands.watch(change)

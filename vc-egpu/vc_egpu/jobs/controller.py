@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -11,12 +10,14 @@ from typing import Final
 from vc_egpu.jobs.changes import Changes
 from vc_egpu.jobs.health import STUCK_S, Metrics, Pulse
 from vc_egpu.jobs.known.cluster import Known
+from vc_egpu.jobs.known.jobs import pack
 from vc_egpu.jobs.known.pods import trim
 from vc_egpu.jobs.pool import WorkerPool
 from vc_egpu.jobs.work import Look, Work
 from vc_egpu.jobs.workers.groupworker import GroupWorker
 from vc_egpu.jobs.workers.jobworker import JobWorker
 from vc_egpu.jobs.workers.queueworker import QueueWorker
+from vc_egpu.jobs.workers.turns import LOOK_S, Turns
 from vc_egpu.kube import (
     ApiConnection,
     Change,
@@ -54,8 +55,15 @@ class Settings:
     queue_workers: int = 1
     writers: int = 16
     """Pods written at the same time."""
+    look_s: float = LOOK_S
+    """After this long a look at a Job begins no further write; it goes on at the next."""
     stuck_s: float = STUCK_S
     """A thread that makes no step for this long is reported as trouble."""
+
+
+def most_of_a_namespace(workers: int) -> int:
+    """How many workers may look at objects of one namespace at the same time: a quarter stays for others."""
+    return max(1, workers - max(1, workers // 4))
 
 
 class Controller:
@@ -74,13 +82,20 @@ class Controller:
         self.metrics = Metrics()
         self.pulse = Pulse(stuck_s=settings.stuck_s)
         self.known = Known()
-        self.work = Work(monotonic)
+        self.work = Work(
+            monotonic,
+            most_of_a_namespace={
+                Look.JOB: most_of_a_namespace(settings.job_workers),
+                Look.GROUP: most_of_a_namespace(settings.group_workers),
+                Look.POD: most_of_a_namespace(settings.group_workers),
+            },
+        )
         self._settings = settings
-        self._executor = ThreadPoolExecutor(settings.writers, thread_name_prefix="write")
+        self._turns = Turns(settings.writers, look_s=settings.look_s)
         self._jobs = JobWorker(
             writer,
             self.known,
-            executor=self._executor,
+            turns=self._turns,
             recorder=recorder,
             metrics=self.metrics,
             local_scheduler=settings.local_scheduler,
@@ -107,7 +122,7 @@ class Controller:
             self._reflect(api, POD_GROUPS),
             self._reflect(api, PODS, trim),
             self._reflect(api, COMMANDS),
-            self._reflect(api, VOLCANO_JOBS),
+            self._reflect(api, VOLCANO_JOBS, pack),
         ]
 
     def _reflect(
@@ -185,10 +200,10 @@ class Controller:
     def stop(self) -> None:
         """End all threads; the next leader finishes what is half done."""
         self._pool.close()
+        self._turns.close()
         self.work.close()
         self.metrics.leading.set(0)
         end = time.monotonic() + STOP_S
         for reflector in self._reflectors:
             reflector.stop(timeout_s=max(0.0, end - time.monotonic()))
         self._pool.join(end)
-        self._executor.shutdown(wait=False, cancel_futures=True)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -25,8 +25,19 @@ class Look(StrEnum):
 class Work:
     """Keys wait here only while this process leads. Thread-safe."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._queues: dict[Look, WorkQueue[Key]] = {look: WorkQueue(clock=monotonic) for look in Look}
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        most_of_a_namespace: Mapping[Look, int] | None = None,
+    ) -> None:
+        """``most_of_a_namespace``: how many keys of one namespace are looked at at the same time.
+
+        Namespaces have their turns one after the other, whatever waits in each.
+        """
+        most = most_of_a_namespace or {}
+        self._queues: dict[Look, WorkQueue[Key]] = {
+            look: WorkQueue(clock=monotonic, lane=_namespace, most_of_a_lane=most.get(look)) for look in Look
+        }
         self._leading = threading.Event()
 
     @property
@@ -69,3 +80,7 @@ class Work:
         for name in names:
             if name:
                 self.ask(Look.QUEUE, ("", name), QUEUE_SETTLE_S)
+
+
+def _namespace(key: Key) -> str:
+    return key[0]

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from vc_egpu.kube import answers
 from vc_egpu.kube.resources import PODS, Resource
 from vc_egpu.kube.wire import config
-from vc_egpu.kube.wire.errors import Gone, Refused
+from vc_egpu.kube.wire.errors import Gone, ImpossibleName, Refused
 from vc_egpu.kube.wire.limits import TokenBucket
 from vc_egpu.kube.wire.transport import (
     APPLY_PATCH,
@@ -25,6 +25,7 @@ from vc_egpu.kube.wire.transport import (
     Transport,
     parse,
 )
+from vc_egpu.volcano.api.paths import PathNameError
 
 PatchKind = Literal["merge", "json", "strategic", "apply"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -53,7 +54,8 @@ class ApiConnection:
 
     Every method raises :class:`~.wire.errors.KubeError` and nothing else for what the server or the network
     does. It never repeats a write on its own. The outcome of a failed write may be unknown, and only the
-    caller knows whether it may be repeated.
+    caller knows whether it may be repeated. A name that would address another object is not sent
+    (:class:`~.wire.errors.ImpossibleName`, a ``NotFound``).
     """
 
     def __init__(self, transport: Transport, *, fence: Fence | None = None) -> None:
@@ -148,7 +150,7 @@ class ApiConnection:
         self, resource: Resource, name: str, namespace: str | None = None, *, timeout_s: float | None = None
     ) -> Json:
         """One object; :class:`NotFound` if there is none."""
-        path = resource.path(namespace, name)
+        path = _path_of(resource, name, namespace)
         return answers.one(resource, self.request("GET", path, timeout_s=timeout_s), f"GET {path}")
 
     def list(
@@ -181,7 +183,7 @@ class ApiConnection:
         begun_anew = False
         while True:
             try:
-                page = self._page(resource.path(namespace), query)
+                page = self._page(_path(resource, namespace), query)
             except TooLargeError:
                 query = {key: query[key] for key in query if not key.startswith("resourceVersion")}
                 query["limit"] = max(1, int(query.get("limit") or page_size) // 8)
@@ -231,7 +233,7 @@ class ApiConnection:
         """
         where = namespace or (body.get("metadata") or {}).get("namespace")
         name, sub = subresource if subresource else (None, None)
-        path = resource.path(where if resource.namespaced else None, name, sub)
+        path = _path(resource, where if resource.namespaced else None, name, sub)
         answer = self.request("POST", path, body, query=_dry_run(dry_run), timeout_s=timeout_s)
         return answers.one(resource, answer, f"POST {path}", sub)
 
@@ -246,7 +248,7 @@ class ApiConnection:
         """Replace an object; with ``metadata.resourceVersion`` set, only if no other client wrote in
         between."""
         metadata = body["metadata"]
-        path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
+        path = _path_of(resource, metadata["name"], metadata.get("namespace"), subresource)
         answer = self.request("PUT", path, body, timeout_s=timeout_s)
         return answers.one(resource, answer, f"PUT {path}", subresource)
 
@@ -278,7 +280,7 @@ class ApiConnection:
             query["force"] = True
         if dry_run:
             query["dryRun"] = "All"
-        path, content_type = resource.path(namespace, name, subresource), _PATCH_TYPES[kind]
+        path, content_type = _path_of(resource, name, namespace, subresource), _PATCH_TYPES[kind]
         answer = self.request(
             "PATCH", path, body, content_type=content_type, query=query, timeout_s=timeout_s
         )
@@ -313,7 +315,7 @@ class ApiConnection:
     ) -> Json:
         """Delete an object; with ``uid`` only that very one (:class:`Conflict` if it is another)."""
         body = _delete_options(uid, resource_version, grace_period_s, propagation)
-        return self.request("DELETE", resource.path(namespace, name), body, timeout_s=timeout_s)
+        return self.request("DELETE", _path_of(resource, name, namespace), body, timeout_s=timeout_s)
 
     def delete_collection(
         self,
@@ -328,7 +330,7 @@ class ApiConnection:
         """Delete all objects of one namespace that the selectors choose."""
         self.request(
             "DELETE",
-            resource.path(namespace),
+            _path(resource, namespace),
             _delete_options(None, None, grace_period_s, None),
             query={"labelSelector": label_selector, "fieldSelector": field_selector},
             timeout_s=timeout_s,
@@ -368,7 +370,25 @@ class ApiConnection:
     ) -> str:
         """The log of a container as far as it goes."""
         query: Query = {"container": container, "tailLines": tail_lines}
-        return self.request_text(PODS.path(namespace, name, "log"), query=query)
+        return self.request_text(_path_of(PODS, name, namespace, "log"), query=query)
+
+
+def _path(
+    resource: Resource, namespace: str | None, name: str | None = None, subresource: str | None = None
+) -> str:
+    try:
+        return resource.path(namespace, name, subresource)
+    except PathNameError as error:
+        raise ImpossibleName(str(error)) from None
+
+
+def _path_of(
+    resource: Resource, name: str, namespace: str | None = None, subresource: str | None = None
+) -> str:
+    try:
+        return resource.path_of(name, namespace, subresource)
+    except PathNameError as error:
+        raise ImpossibleName(str(error)) from None
 
 
 def _dry_run(wanted: bool) -> Query | None:  # noqa: FBT001 - passed on from a keyword

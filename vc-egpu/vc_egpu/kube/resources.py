@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote
+
+from vc_egpu.volcano.api.paths import segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +24,29 @@ class Resource:
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """The request path. ``namespace=None`` of a namespaced resource means all namespaces."""
+        """The request path. ``namespace=None`` of a namespaced resource means all namespaces.
+
+        Raises :class:`~vc_egpu.volcano.api.paths.PathNameError`, a ``ValueError``, for a name, namespace or
+        subresource that would address another object.
+        """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.plural} have no namespace, got {namespace!r}")
         if name is not None and self.namespaced and not namespace:
             raise ValueError(f"{self.plural} {name!r}: a namespace is needed")
-        if name == "":  # on the wire it would mean the whole collection: a delete would leave nothing of it
-            raise ValueError(f"{self.plural}: the name is empty")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
-        if namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
+        if namespace is not None and self.namespaced:
+            parts += ["namespaces", segment(namespace, self.plural, "namespace")]
         parts.append(self.plural)
         if name is not None:
-            parts.append(quote(name, safe=":."))
+            parts.append(segment(name, self.plural))
         if subresource:
-            parts.append(subresource)
+            parts.append(segment(subresource, self.plural, "subresource"))
         return "/".join(parts)
+
+    def path_of(self, name: str, namespace: str | None = None, subresource: str | None = None) -> str:
+        """The path of one object: a name that is missing must not mean all of them."""
+        segment(name, self.plural)
+        return self.path(namespace, name, subresource)
 
 
 PODS: Final = Resource("", "v1", "pods", "Pod")

@@ -186,6 +186,20 @@ static void leave(struct capture *capture) {
     capturing--;
 }
 
+/* A stream that is destroyed ends the capture that began there, and spoils one that it only joined. */
+void capture_stream_gone(CUstream stream) {
+    pthread_mutex_lock(&driver.lock);
+    struct capture *capture = stream->capture;
+    if (capture && capture->origin == stream) {
+        leave(capture);
+        if (!capture->graph->captured) graph_free(capture->graph);
+        free(capture);
+    } else if (capture) {
+        capture->invalid = true;
+    }
+    pthread_mutex_unlock(&driver.lock);
+}
+
 static CUresult end(CUstream handle, CUgraph *to) {
     CUstream stream;
     TRY(enter("cuStreamEndCapture"));

@@ -98,6 +98,7 @@ void take_time(void) {
 /* The handle stays as a tombstone: other threads may still have it on their stacks. Real ones come again at once. */
 static void destroy(CUcontext context) {
     pthread_mutex_lock(&driver.lock);
+    for (CUstream stream = context->streams; stream; stream = stream->next) capture_stream_gone(stream);
     for (CUcontext *at = &driver.contexts; *at; at = &(*at)->next) {
         if (*at == context) {
             *at = context->next;

@@ -121,6 +121,7 @@ struct visible_card {
 
 struct driver {
     bool ready, forked, faults, checkpointable;
+    _Atomic bool over; /* its exit handler has begun, and takes time: FAKE_CUDA_EXIT_US */
     int version;
     struct fc_shared *s;
     uint32_t slot;
@@ -131,7 +132,7 @@ struct driver {
     unsigned primary_users[FC_CARDS], primary_flags[FC_CARDS];
     unsigned long long ids;
     bool handles_again, dead_kills;
-    unsigned end_us;
+    unsigned end_us, exit_us;
     uint64_t context_bytes, lazy_bytes, kernel_ns;
     unsigned noise_percent;
     _Atomic unsigned dmabufs; /* open ones */
@@ -244,6 +245,7 @@ CUresult submit_host(CUstream stream, CUhostFn function, void *data);
 /* --- capture.c, graph.c ------------------------------------------------------------------------- */
 /* A call that must not be made while this thread (or, in global mode, any) captures. */
 CUresult capture_forbids(void);
+void capture_stream_gone(CUstream stream);
 struct node_content;
 CUresult capture_add(CUstream stream, const struct node_content *content);
 CUresult capture_event_record(CUstream stream, CUevent event, bool external);

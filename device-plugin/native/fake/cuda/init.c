@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,14 @@ static void wait_for_restore(void) {
     }
 }
 
+/* A real driver's memory is gone once its own exit handler has run: threads that still call it mostly crash there. */
+static void called_too_late(const char *name) {
+    dprintf(STDERR_FILENO, "fake driver: %s is called after the driver's end\n", name);
+    raise(SIGSEGV);
+}
+
 CUresult enter(const char *name) {
+    if (driver.over) called_too_late(name);
     if (!driver.ready || driver.forked) return CUDA_ERROR_NOT_INITIALIZED;
     if (atomic_load_explicit(&driver.s->processes[driver.slot].checkpoint, memory_order_relaxed)) wait_for_restore();
     if (atomic_load_explicit(&driver.dmabufs, memory_order_relaxed)) dmabufs_settle();
@@ -137,6 +145,14 @@ static void child(void) {
     driver.forked = true;
 }
 
+static void finish(void);
+
+/* The fabric manager has not registered the card: no program gets further than this. */
+static bool fabric_down(const struct card *card) {
+    enum { COMPLETED = 3 };
+    return card && card->has_fabric && card->fabric_state && (card->fabric_state != COMPLETED || card->fabric_status);
+}
+
 static CUresult start(void) {
     const struct state *state = state_now();
     if (state->error == 9) return CUDA_ERROR_NO_DEVICE;
@@ -144,6 +160,9 @@ static CUresult start(void) {
     driver.version = (int)state->cuda;
     find_cards(state);
     if (driver.count == 0) return CUDA_ERROR_NO_DEVICE;
+    for (int i = 0; i < driver.count; i++) {
+        if (fabric_down(state_card(state, driver.cards[i].uuid))) return CUDA_ERROR_SYSTEM_NOT_READY;
+    }
     if (!driver.s) driver.s = fc_open(true);
     if (!driver.s) return CUDA_ERROR_OPERATING_SYSTEM;
     const char *label = getenv("FAKE_CUDA_LABEL");
@@ -164,6 +183,8 @@ static CUresult start(void) {
     driver.dead_kills = setting("FAKE_CUDA_DEAD_KILLS", 0) != 0;
     driver.end_us = (unsigned)setting("FAKE_CUDA_END_US", 0);
     driver.handles_again = setting("FAKE_CUDA_HANDLES_AGAIN", 0) != 0;
+    driver.exit_us = (unsigned)setting("FAKE_CUDA_EXIT_US", 0);
+    if (driver.exit_us) atexit(finish);
     driver.kernel_ns = setting("FAKE_CUDA_KERNEL_NS", 10000);
     driver.noise_percent = (unsigned)setting("FAKE_CUDA_NOISE_PERCENT", 20);
     driver.checkpointable = atoi(state->driver) >= 570;
@@ -185,11 +206,13 @@ API CUresult cuInit(unsigned flags) {
 /* An orderly end leaves nothing for others to clear away. */
 __attribute__((destructor)) static void finish(void) {
     if (!driver.ready || driver.forked) return;
+    driver.over = driver.exit_us != 0;
     driver.ready = false;
     fc_lock(driver.s, driver.slot);
     fc_advance(driver.s, fc_now());
     fc_forget(driver.s, driver.slot);
     fc_unlock(driver.s);
+    if (driver.exit_us) usleep(driver.exit_us);
 }
 
 API CUresult cuDriverGetVersion(int *version) {

@@ -46,6 +46,7 @@ static CUmemoryPool default_pool(CUdevice device) {
 /* Under driver.lock. */
 static void trim(CUmemoryPool pool, uint64_t keep) {
     uint64_t least = (pool->used + PIECE - 1) / PIECE * PIECE;
+    if (pool->reserved <= keep) return; /* also where it keeps all that there is: UINT64_MAX */
     keep = (keep + FC_GRANULE - 1) / FC_GRANULE * FC_GRANULE;
     if (keep < least) keep = least;
     if (pool->reserved <= keep) return;

@@ -186,6 +186,7 @@ API CUresult cuStreamDestroy_v2(CUstream handle) {
     if ((uintptr_t)handle <= 2) return CUDA_ERROR_INVALID_HANDLE;
     TRY(stream_of(handle, &stream));
     TRY(stream_drain(stream));
+    capture_stream_gone(stream);
     pthread_mutex_lock(&driver.lock);
     for (CUstream *at = &stream->context->streams; *at; at = &(*at)->next) {
         if (*at == stream) {

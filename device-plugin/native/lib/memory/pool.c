@@ -39,30 +39,61 @@ static bool settle(CUmemoryPool pool, struct egpu_track *track)
     return good;
 }
 
-/* `charged` bytes were charged for an allocation from that pool that is about to be made. */
-static void begin(CUmemoryPool pool, int card, uint64_t charged)
+/* An allocation from a pool, from before it is asked for until it is made or refused. */
+struct under_way {
+    CUmemoryPool pool;
+    int card;
+    uint64_t cells;    /* what it takes of the pool */
+    uint64_t charged;  /* for what the pool takes from the card for it, as far as one can tell */
+    uint64_t reserved; /* by the pool, before */
+};
+
+/* What the pool takes from the card for it: what it has inside is used first. */
+static uint64_t lacks(const struct under_way *ask, uint64_t asked_before)
+{
+    const uint64_t used = egpu_add(attribute(ask->pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), asked_before);
+    return egpu_add(egpu_sub(ask->cells, egpu_sub(ask->reserved, used)), PIECE - 1) / PIECE * PIECE;
+}
+
+/* From here on others leave it what it takes of the pool. */
+static void begin(struct under_way *ask)
+{
+    struct egpu_track track = {0};
+    egpu_lock(&pool_lock);
+    const bool known = egpu_get(EGPU_POOL, key_of(ask->pool), &track);
+    ask->reserved = attribute(ask->pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    ask->charged = lacks(ask, track.asked);
+    track.asked = egpu_add(track.asked, ask->cells);
+    if (known)
+        egpu_put(&track);
+    egpu_unlock(&pool_lock);
+}
+
+/* What it lacks was charged. */
+static void charged(const struct under_way *ask)
 {
     struct egpu_track track;
     egpu_lock(&pool_lock);
-    if (egpu_get(EGPU_POOL, key_of(pool), &track)) {
-        track.bytes = egpu_add(track.bytes, charged);
-        track.ahead = egpu_add(track.ahead, charged);
+    if (egpu_get(EGPU_POOL, key_of(ask->pool), &track)) {
+        track.bytes = egpu_add(track.bytes, ask->charged);
+        track.ahead = egpu_add(track.ahead, ask->charged);
         egpu_put(&track);
     } else {
-        egpu_discharge(card, charged, 0);
+        egpu_discharge(ask->card, ask->charged, 0);
     }
     egpu_unlock(&pool_lock);
 }
 
-/* It was made, or refused. False: the pool took more for it than fits. */
-static bool end(CUmemoryPool pool, uint64_t charged)
+/* It was made, or refused, or never asked for: then nothing is charged. False: the pool took more than fits. */
+static bool end(const struct under_way *ask)
 {
     struct egpu_track track;
     bool good = true;
     egpu_lock(&pool_lock);
-    if (egpu_get(EGPU_POOL, key_of(pool), &track)) {
-        track.ahead = egpu_sub(track.ahead, charged);
-        good = settle(pool, &track);
+    if (egpu_get(EGPU_POOL, key_of(ask->pool), &track)) {
+        track.ahead = egpu_sub(track.ahead, ask->charged);
+        track.asked = egpu_sub(track.asked, ask->cells);
+        good = settle(ask->pool, &track);
     }
     egpu_unlock(&pool_lock);
     return good;
@@ -164,6 +195,13 @@ static CUresult call(const struct egpu_real *real, const struct ask *ask)
                            : real->cuMemAllocAsync(ask->pointer, ask->bytes, ask->stream);
 }
 
+/* Exchanges the thread's capture mode: what the program did not ask for spoils no capture of its threads. */
+static void relaxed(const struct egpu_real *real, CUstreamCaptureMode *mode)
+{
+    if (real->cuThreadExchangeStreamCaptureMode)
+        real->cuThreadExchangeStreamCaptureMode(mode);
+}
+
 static CUmemoryPool current_pool(const struct egpu_real *real, CUstream stream)
 {
     CUcontext context = NULL, before = NULL;
@@ -179,9 +217,20 @@ static CUmemoryPool current_pool(const struct egpu_real *real, CUstream stream)
     return pool;
 }
 
-/* Takes back what was just allocated, with what the pool took from the card for it. */
-static void undo(const struct egpu_real *real, const struct ask *ask, CUmemoryPool pool)
+static void trim(const struct egpu_real *real, CUmemoryPool pool, uint64_t keep)
 {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    relaxed(real, &mode);
+    real->cuMemPoolTrimTo(pool, keep);
+    relaxed(real, &mode);
+    egpu_pool_refresh(pool);
+}
+
+/* Takes back what was just allocated, with what the pool took from the card for it. */
+static void undo(const struct egpu_real *real, const struct ask *ask, const struct under_way *made)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    relaxed(real, &mode);
     if (ask->per_thread) {
         real->cuMemFreeAsync_ptsz(*ask->pointer, ask->stream);
         real->cuStreamSynchronize_ptsz(ask->stream);
@@ -189,28 +238,30 @@ static void undo(const struct egpu_real *real, const struct ask *ask, CUmemoryPo
         real->cuMemFreeAsync(*ask->pointer, ask->stream);
         real->cuStreamSynchronize(ask->stream);
     }
-    real->cuMemPoolTrimTo(pool, 0);
-    egpu_pool_refresh(pool);
+    relaxed(real, &mode);
+    trim(real, made->pool, made->reserved);
 }
 
-static uint64_t pieces(uint64_t bytes)
+/* Charges what the pool may take from the card for it. */
+static CUresult reserve(const struct egpu_real *real, struct under_way *made)
 {
-    return egpu_add(bytes, PIECE - 1) / PIECE * PIECE;
-}
-
-/* Charges what the pool may take from the card for that many more bytes. */
-static CUresult reserve(const struct egpu_real *real, CUmemoryPool pool, int card, uint64_t bytes, uint64_t *charged)
-{
-    *charged = pieces(bytes);
-    if (egpu_charge(card, *charged, 0) == CUDA_SUCCESS)
-        return CUDA_SUCCESS;
-    /* It may have room inside; what nobody uses of it goes back first. */
-    real->cuMemPoolTrimTo(pool, 0);
-    egpu_pool_refresh(pool);
-    uint64_t unused = egpu_sub(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
-                               attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
-    *charged = pieces(egpu_sub(egpu_add(bytes, CELL - 1) / CELL * CELL, unused));
-    return egpu_charge(card, *charged, 0);
+    begin(made);
+    CUresult result = egpu_charge(made->card, made->charged, 0);
+    if (result != CUDA_SUCCESS) { /* so much, and no more of what the pool keeps, goes back first */
+        const uint64_t keep = egpu_sub(made->reserved, made->charged);
+        made->charged = 0;
+        end(made);
+        trim(real, made->pool, keep);
+        begin(made);
+        result = egpu_charge(made->card, made->charged, 0);
+    }
+    if (result == CUDA_SUCCESS) {
+        charged(made);
+    } else {
+        made->charged = 0;
+        end(made);
+    }
+    return result;
 }
 
 static CUresult allocate(const struct ask *ask)
@@ -227,20 +278,19 @@ static CUresult allocate(const struct ask *ask)
         if (!add_pool(pool, card, &track))
             return card == EGPU_NO_CARD ? CUDA_ERROR_OUT_OF_MEMORY : call(real, ask);
     }
-    uint64_t provisional;
-    CUresult result = reserve(real, pool, track.card, ask->bytes, &provisional);
+    struct under_way made = {.pool = pool, .card = track.card, .cells = egpu_add(ask->bytes, CELL - 1) / CELL * CELL};
+    CUresult result = reserve(real, &made);
     if (result != CUDA_SUCCESS)
         return result;
-    begin(pool, track.card, provisional);
     result = call(real, ask);
-    const bool fits = end(pool, provisional);
+    const bool fits = end(&made);
     if (result != CUDA_SUCCESS)
         return result;
     const struct egpu_track pooled = {.key = *ask->pointer, .kind = EGPU_POOLED, .card = track.card,
                                       .other = key_of(pool), .shared = -1, .references = 1};
     if (fits && egpu_put(&pooled))
         return CUDA_SUCCESS;
-    undo(real, ask, pool);
+    undo(real, ask, &made);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -42,6 +42,13 @@ void egpu_event_give(struct egpu_context *context, CUevent event) {
     egpu_spin_unlock(&context->lock);
 }
 
+/* What is put into a blocking stream waits for what the legacy stream has by then, and for no other stream. */
+CUstream egpu_behind(const struct egpu_real *real, struct egpu_context *context) {
+    if (context->behind == NULL && real->cuStreamCreate(&context->behind, CU_STREAM_DEFAULT) != CUDA_SUCCESS)
+        context->behind = NULL;
+    return context->behind;
+}
+
 /* Ties the context's clock to the host's: the shortest of a few records, seen from both sides. In that context. */
 void egpu_anchor(const struct egpu_real *real, struct egpu_context *context) {
     uint32_t index = (context->anchor_now + 1) % EGPU_ANCHORS;
@@ -185,6 +192,8 @@ void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns) {
 
 void egpu_time_context_gone(CUcontext handle) {
     struct egpu_context *context;
+    if (handle != NULL)
+        egpu_captures_context_gone(handle);
     for (uint32_t i = 0; (context = row_at(i)) != NULL; i++) {
         if (handle == NULL || context->handle != handle)
             continue;

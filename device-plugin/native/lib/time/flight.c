@@ -5,7 +5,6 @@
 enum { STREAMS = 1024, OFTEN = 256, CREDITED = 8, BEGUN_NS = 2000, PAUSE_NS = 5000, LONE_PAUSE_NS = BEGUN_NS + 500 };
 
 struct egpu_card egpu_cards[EGPU_ACTIVITY_CARDS];
-EGPU_LINE _Atomic uint32_t egpu_captures;
 _Atomic uint64_t egpu_batch_ns = EGPU_BATCH_NS;
 EGPU_LINE struct egpu_lock egpu_streams_lock;
 
@@ -67,8 +66,12 @@ static void batch_drop(struct egpu_batch *batch) {
     egpu_batch_free(batch);
 }
 
-/* Puts an event behind the batch and the batch among those that are pending. In the batch's context. */
-static void batch_close(const struct egpu_real *real, struct egpu_batch *batch) {
+/* Puts an event behind the batch, on that stream, and the batch among those that are pending. In the batch's context. */
+static void batch_close(const struct egpu_real *real, struct egpu_batch *batch, CUstream on) {
+    if (egpu_over()) {
+        batch_drop(batch);
+        return;
+    }
     int index = batch->context->card;
     struct egpu_card *card = &egpu_cards[index];
     batch->anchor = batch->context->anchor_now;
@@ -76,7 +79,7 @@ static void batch_close(const struct egpu_real *real, struct egpu_batch *batch) 
     batch->event = egpu_event_take(real, batch->context);
     CUresult result = CUDA_ERROR_NOT_FOUND;
     if (batch->event != NULL)
-        result = real->cuEventRecord(batch->event, batch->stream);
+        result = real->cuEventRecord(batch->event, on);
     if (result != CUDA_SUCCESS) { /* what was booked stays booked */
         if (batch->event != NULL)
             egpu_event_give(batch->context, batch->event);
@@ -239,7 +242,7 @@ void egpu_flight_rode(const struct egpu_launched *launch, bool made) {
     }
     egpu_spin_unlock(&streams_spin);
     if (done != NULL) {
-        batch_close(launch->real, done);
+        batch_close(launch->real, done, done->stream);
         fetch_for_gate(launch->context->card);
     }
 }
@@ -300,7 +303,7 @@ void egpu_flight_add(const struct egpu_launched *launch) {
     }
     egpu_spin_unlock(&streams_spin);
     if (close)
-        batch_close(launch->real, batch);
+        batch_close(launch->real, batch, batch->stream);
 }
 
 static struct egpu_batch *open_take(struct egpu_open *open) {
@@ -312,12 +315,19 @@ static struct egpu_batch *open_take(struct egpu_open *open) {
     return batch;
 }
 
+/* Later than at a launch, or from another thread. In the legacy stream an event would then be a barrier between all
+ * blocking streams, which the program has not set: behind that stream it tells as much. */
 static void close_here(const struct egpu_real *real, struct egpu_batch *batch) {
     CUcontext handle = batch->context->handle, before = NULL;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     egpu_relaxed(real, &mode);
-    if (real->cuCtxPushCurrent_v2(handle) == CUDA_SUCCESS) {
-        batch_close(real, batch);
+    if (!egpu_over() && real->cuCtxPushCurrent_v2(handle) == CUDA_SUCCESS) {
+        const bool legacy = egpu_named_stream(batch->stream) == NULL && !batch->per_thread;
+        CUstream on = legacy ? egpu_behind(real, batch->context) : batch->stream;
+        if (on != NULL)
+            batch_close(real, batch, on);
+        else
+            batch_drop(batch);
         real->cuCtxPopCurrent_v2(&before);
     } else {
         batch_drop(batch);

@@ -43,6 +43,7 @@ struct egpu_context {
     EGPU_LINE _Atomic(CUcontext) handle; /* NULL: free row */
     int card;
     CUstream clock;            /* our own stream: nothing but anchors runs on it */
+    CUstream behind;           /* and one that waits for the legacy stream, while nothing waits for it; NULL: not yet made */
     CUevent anchor[EGPU_ANCHORS], trial;
     int64_t anchor_ns[EGPU_ANCHORS]; /* on the host's clock; 0: none */
     _Atomic uint32_t anchor_now;
@@ -123,6 +124,7 @@ void egpu_handle_gone(void); /* a context or a stream is about to end */
 CUresult egpu_relaxed(const struct egpu_real *real, CUstreamCaptureMode *mode);
 CUevent egpu_event_take(const struct egpu_real *real, struct egpu_context *context); /* in that context; may be NULL */
 void egpu_event_give(struct egpu_context *context, CUevent event);
+CUstream egpu_behind(const struct egpu_real *real, struct egpu_context *context); /* in that context, with the streams' lock; may be NULL */
 void egpu_anchor(const struct egpu_real *real, struct egpu_context *context);
 void egpu_contexts_anchor(const struct egpu_real *real, int64_t now_ns);
 
@@ -131,7 +133,6 @@ extern _Atomic uint64_t egpu_batch_ns; /* longer where nobody else is on the car
 static inline bool egpu_lone(void) {
     return atomic_load_explicit(&egpu_batch_ns, memory_order_relaxed) != EGPU_BATCH_NS;
 }
-extern _Atomic uint32_t egpu_captures; /* streams that are being captured, at least */
 extern struct egpu_lock egpu_streams_lock; /* held while we record on a stream that is not the caller's */
 
 struct egpu_launched {
@@ -172,6 +173,15 @@ static inline void egpu_burst(struct egpu_activity_card *page, int64_t now_ns) {
     page->burst_until_ns = now_ns + 1100 * 1000 * 1000;
 }
 
+/* --- captures.c --- */
+extern _Atomic uint32_t egpu_captures; /* streams that are being captured, at least */
+/* True: it is being captured, or nobody can tell. */
+bool egpu_capturing(const struct egpu_real *real, CUstream stream);
+void egpu_captures_context_gone(CUcontext context);
+/* Once a second: drops those that have ended unseen. By the watcher only. */
+void egpu_captures_check(const struct egpu_real *real, int64_t now_ns);
+void egpu_captures_forget(void); /* in a forked child */
+
 /* --- resolve.c --- */
 /* Takes out what ended. True: something did. */
 bool egpu_resolve(const struct egpu_real *real, int card, int64_t now_ns);
@@ -201,11 +211,15 @@ void egpu_settle_card(int card, int64_t now_ns);
 void egpu_rates(const struct egpu_control *control, int64_t now_ns);
 
 /* --- watch.c --- */
-void egpu_watch_begin(void);
+enum egpu_watch_state { EGPU_WATCH_NONE = 0, EGPU_WATCH_STARTS, EGPU_WATCH_OVER, EGPU_WATCH_RUNS };
 extern _Atomic uint32_t egpu_watch_state;
-static inline void egpu_watch_start(void) { /* its thread; limits and neighbours are known then */
-    if (__builtin_expect(atomic_load_explicit(&egpu_watch_state, memory_order_acquire) < 2, 0))
-        egpu_watch_begin();
+/* The program ends: the driver may be gone, and nothing here asks it any more. */
+static inline bool egpu_over(void) { return atomic_load(&egpu_watch_state) == EGPU_WATCH_OVER; }
+bool egpu_watch_begin(void);
+/* Its thread; limits and neighbours are known then. False: the program ends. */
+static inline bool egpu_watch_start(void) {
+    return __builtin_expect(atomic_load_explicit(&egpu_watch_state, memory_order_acquire) == EGPU_WATCH_RUNS, 1) ||
+           egpu_watch_begin();
 }
 void egpu_watch_launch(int card, int64_t now_ns); /* before each launch: the card is announced */
 

@@ -191,10 +191,6 @@ static void nap(int64_t wait_ns) { nap_for(NULL, 0, wait_ns); }
 
 static void wait_bound(struct visit *visit, const struct egpu_launched *launch, int64_t wake_ns) {
     struct egpu_card *card = &egpu_cards[visit->index];
-    if (atomic_load(&egpu_captures) != 0) { /* no questions to the driver then; the watcher may, on its own thread */
-        nap(NAP_MOST_NS);
-        return;
-    }
     egpu_flight_flush(launch->real, visit->index, INT64_MAX);
     int64_t now = egpu_now_ns();
     if (egpu_resolve(launch->real, visit->index, now))
@@ -213,7 +209,7 @@ static void wait_share(struct visit *visit, const struct egpu_launched *launch, 
     const struct egpu_card *card = &egpu_cards[visit->index];
     const _Atomic int64_t *books = &egpu_activity_own()->cards[visit->index].paid_ns;
     const bool looks = visit->in.paid_ns <= visit->in.now_ns && card->due_ns != 0 &&
-                       launch->kind->steady < EGPU_STEADY && atomic_load(&egpu_captures) == 0;
+                       launch->kind->steady < EGPU_STEADY;
     nap_for(books, visit->in.paid_ns, looks && wait_ns > NAP_MOST_NS ? NAP_MOST_NS : wait_ns);
     if (looks)
         egpu_resolve(launch->real, visit->index, egpu_now_ns());
@@ -358,7 +354,9 @@ void egpu_hold(struct egpu_launched *launch) {
         look_at_holder(&visit, &egpu_cards[visit.index]);
         fill(&visit, launch);
         struct egpu_gate_out out = egpu_gate(&visit.in);
-        if (egpu_passes(out.reason) && !has_turn(&visit, out.reason)) {
+        if (egpu_over())
+            out.reason = EGPU_PASS; /* nobody may wait for what is not asked about any more */
+        if (egpu_passes(out.reason) && !egpu_over() && !has_turn(&visit, out.reason)) {
             nap(NAP_LEAST_NS);
         } else if (egpu_passes(out.reason)) {
             if (book(&visit, launch, out.reason))

@@ -1,9 +1,8 @@
-/* Kernels and graphs, what is known of each kind of them, and the captures inside which nothing is touched. */
+/* Kernels and graphs, and what is known of each kind of them. */
 #include "../memory/hooks.h"
 #include "launch.h"
 
 enum { DEVICES_MOST = 64, MEET_NS = 50 * 1000, KINDS = 4096 };
-#define PER_THREAD ((CUstream)2) /* CU_STREAM_PER_THREAD */
 
 /* --- what is known of each kind of unit --- */
 
@@ -42,18 +41,12 @@ static void kind_forget(struct egpu_kind_row *kind) { /* under the card's lock *
 
 /* --- one launch --- */
 
-static bool capturing(const struct egpu_real *real, CUstream stream) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return real->cuStreamIsCapturing == NULL || real->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 /* In the context of the launch. */
 static void begin(struct egpu_launched *launch, uint64_t key) {
     struct egpu_kind_row *kind = kind_of(key + ((uint64_t)launch->context->card << 58));
     uint64_t expects = atomic_load_explicit(&kind->expects, memory_order_relaxed);
     bool meets = atomic_load_explicit(&kind->meets, memory_order_relaxed) != 0;
-    launch->per_thread = launch->stream == PER_THREAD;
+    launch->per_thread = launch->stream == EGPU_PER_THREAD;
     launch->kind = kind;
     launch->unknown = expects == 0 && !meets;
     launch->booked_ns = expects;
@@ -72,12 +65,11 @@ bool egpu_launch_begin(struct egpu_launched *launch, const struct egpu_real *rea
     if (key == 0)
         return false;
     if (stream == NULL && per_thread)
-        stream = PER_THREAD;
-    if (__builtin_expect(atomic_load_explicit(&egpu_captures, memory_order_acquire) != 0, 0) && capturing(real, stream))
+        stream = EGPU_PER_THREAD;
+    if (__builtin_expect(atomic_load_explicit(&egpu_captures, memory_order_acquire) != 0, 0) && egpu_capturing(real, stream))
         return false;
-    egpu_watch_start();
-    if (__builtin_expect(egpu_control_now() == NULL, 0))
-        return false; /* nothing is known of this container: no card of it either */
+    if (__builtin_expect(!egpu_watch_start(), 0) || __builtin_expect(egpu_control_now() == NULL, 0))
+        return false; /* the program ends, or nothing is known of this container: no card of it either */
     struct egpu_context *context = egpu_context_of(real, stream, &elsewhere);
     if (context != NULL) {
         *launch = (struct egpu_launched){.real = real, .context = context, .elsewhere = elsewhere, .stream = stream};
@@ -160,80 +152,4 @@ void egpu_time_exec_made(CUgraphExec exec, CUgraph graph) {
         kind_forget(kind);
         egpu_spin_unlock(&egpu_cards[card].lock);
     }
-}
-
-/* --- captures: counted before they begin, so that nobody records on a stream that becomes part of one ---- */
-
-static CUresult capture_began(CUresult result) {
-    if (result != CUDA_SUCCESS)
-        atomic_fetch_sub(&egpu_captures, 1);
-    return result;
-}
-
-#define CAPTURE(name, arguments, values)             \
-    EGPU_EXPORT CUresult name arguments {            \
-        EGPU_DRIVER(real, name);                     \
-        egpu_flight_capture(real);                   \
-        return capture_began(real->name values);     \
-    }
-#define CAPTURE_TSZ(name, ...) CAPTURE(name, __VA_ARGS__) CAPTURE(name##_ptsz, __VA_ARGS__)
-
-CAPTURE_TSZ(cuStreamBeginCapture, (CUstream stream), (stream))
-CAPTURE_TSZ(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
-CAPTURE_TSZ(cuStreamBeginCaptureToGraph,
-            (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t count,
-             CUstreamCaptureMode mode),
-            (stream, graph, nodes, edges, count, mode))
-CAPTURE_TSZ(cuStreamBeginRecaptureToGraph,
-            (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback, void *data),
-            (stream, mode, graph, callback, data))
-
-/* To a command list of a graphics API, which runs it. */
-CAPTURE_TSZ(cuStreamBeginCaptureToCig, (CUstream stream, CUstreamCigCaptureParams *how), (stream, how))
-
-static CUresult cig_ended(CUresult result) {
-    if (result == CUDA_SUCCESS)
-        atomic_fetch_sub(&egpu_captures, 1);
-    return result;
-}
-
-EGPU_EXPORT CUresult cuStreamEndCaptureToCig(CUstream stream) {
-    EGPU_DRIVER(real, cuStreamEndCaptureToCig);
-    return cig_ended(real->cuStreamEndCaptureToCig(stream));
-}
-
-EGPU_EXPORT CUresult cuStreamEndCaptureToCig_ptsz(CUstream stream) {
-    EGPU_DRIVER(real, cuStreamEndCaptureToCig_ptsz);
-    return cig_ended(real->cuStreamEndCaptureToCig_ptsz(stream));
-}
-
-static CUresult capture_ended(const struct egpu_real *real, CUstream stream, bool was, CUresult result) {
-    if (was && !capturing(real, stream)) /* also one that failed is over; where in doubt it counts on */
-        atomic_fetch_sub(&egpu_captures, 1);
-    return result;
-}
-
-EGPU_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
-    EGPU_DRIVER(real, cuStreamEndCapture);
-    bool was = atomic_load(&egpu_captures) != 0 && capturing(real, stream);
-    return capture_ended(real, stream, was, real->cuStreamEndCapture(stream, graph));
-}
-
-EGPU_EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-    EGPU_DRIVER(real, cuStreamEndCapture_ptsz);
-    CUstream asked = stream ? stream : PER_THREAD;
-    bool was = atomic_load(&egpu_captures) != 0 && capturing(real, asked);
-    return capture_ended(real, asked, was, real->cuStreamEndCapture_ptsz(stream, graph));
-}
-
-EGPU_EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
-    EGPU_DRIVER(real, cuStreamDestroy_v2);
-    egpu_flight_stream_gone(real, stream);
-    return real->cuStreamDestroy_v2(stream);
-}
-
-EGPU_EXPORT CUresult cuStreamDestroy(CUstream stream) {
-    EGPU_DRIVER(real, cuStreamDestroy);
-    egpu_flight_stream_gone(real, stream);
-    return real->cuStreamDestroy(stream);
 }

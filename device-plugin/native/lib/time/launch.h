@@ -5,6 +5,8 @@
 
 enum egpu_work { EGPU_KERNEL = 1, EGPU_GRAPH = 2, EGPU_MEMSET = 3, EGPU_COPY = 4 };
 
+#define EGPU_PER_THREAD ((CUstream)2) /* CU_STREAM_PER_THREAD */
+
 /* Kinds of unit: what is alike takes about as long. 0: no work of the card's. */
 static inline uint64_t egpu_key(enum egpu_work unit, uint64_t what, uint64_t size) {
     uint64_t key = (what ^ size * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;

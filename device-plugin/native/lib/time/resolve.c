@@ -246,7 +246,13 @@ bool egpu_resolve(const struct egpu_real *real, int index, int64_t now_ns) {
     if (atomic_load_explicit(&card->due_ns, memory_order_acquire) == 0 || atomic_exchange(&card->polling, 1))
         return false;
     struct egpu_batch *list = NULL;
-    bool any = collect(real, card, &list, now_ns);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a question in another one spoils others' captures */
+    bool any = false;
+    if (!egpu_over()) {
+        egpu_relaxed(real, &mode);
+        any = collect(real, card, &list, now_ns);
+        egpu_relaxed(real, &mode);
+    }
     if (any) {
         egpu_spin_lock(&card->lock);
         while (list != NULL) {
@@ -272,6 +278,8 @@ bool egpu_resolve(const struct egpu_real *real, int index, int64_t now_ns) {
 void egpu_resolve_drop(int index, const struct egpu_context *context) {
     struct egpu_card *card = &egpu_cards[index];
     while (atomic_exchange(&card->polling, 1)) {
+        if (egpu_over())
+            return;
     }
     egpu_spin_lock(&card->lock);
     struct egpu_batch **at = &card->pending;

@@ -12,10 +12,11 @@
 
 enum { AGAIN_NS = 1000 * 1000 * 1000, STALE_NS = 200 * 1000, REFRESH_NS = 50 * 1000 * 1000, QUIET_NS = 200 * 1000 * 1000 };
 enum { PROMPT_LEAST_NS = 40 * 1000, PROMPT_MOST_NS = 200 * 1000, TICK_NS = 1000 * 1000, LONG_TICK_NS = 4 * TICK_NS, IDLE_NS = 100 * 1000 * 1000,
+       LEAVE_NS = 1000 * 1000 * 1000, /* a driver that hangs does not keep the program from its end */
        WANTED_NS = 30 * 1000 * 1000, WAITED_NS = 1000 * 1000 * 1000 };
 
-enum { NOT_STARTED = 0, STARTING = 1, RUNNING = 2 };
 EGPU_LINE _Atomic uint32_t egpu_watch_state;
+static _Atomic bool watching; /* the thread may be in the driver */
 EGPU_LINE static _Atomic uint32_t bell; /* futex; 1: look now */
 EGPU_LINE static _Atomic uint32_t asleep; /* for longer than a tick */
 EGPU_LINE static _Atomic int64_t last_launch_ns;
@@ -157,7 +158,7 @@ static int64_t look(const struct egpu_real *real, const struct egpu_control *con
     return next > now_ns ? next - now_ns : 1;
 }
 
-static void *watch(void *unused) {
+static void follow(void) {
     const struct egpu_real *real = egpu_driver();
     int64_t refreshed = 0;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -165,7 +166,7 @@ static void *watch(void *unused) {
     prctl(PR_SET_NAME, "egpu-watch", 0, 0, 0);
     if (real->cuThreadExchangeStreamCaptureMode)
         real->cuThreadExchangeStreamCaptureMode(&mode);
-    for (;;) {
+    while (!egpu_over()) {
         int64_t now = egpu_now_ns();
         const struct egpu_control *control = egpu_control_now();
         if (now - refreshed >= REFRESH_NS) {
@@ -174,6 +175,7 @@ static void *watch(void *unused) {
             egpu_activity_again(now, egpu_lease_ns(control));
             refreshed = now;
             egpu_contexts_anchor(real, now);
+            egpu_captures_check(real, now);
         }
         bool prompt;
         int64_t wait = look(real, control, now, &prompt);
@@ -182,15 +184,42 @@ static void *watch(void *unused) {
         if (deep || !egpu_near_listen(egpu_near_now(), control, now, wait))
             rest(wait, deep);
     }
+}
+
+static void *watch(void *unused) {
+    if (!egpu_over())
+        follow();
+    atomic_store(&watching, false);
     return unused;
 }
 
+/* Some thread of ours is asking the driver, or is about to. */
+static bool asking(void) {
+    bool any = atomic_load(&watching) || atomic_load(&egpu_streams_lock.holder) != 0;
+    for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++)
+        any |= atomic_load(&egpu_cards[i].polling) != 0;
+    return any;
+}
+
+/* Registered after the driver's own exit handler, and so called before that: whoever asks the driver later is in memory
+ * that is gone. */
+static void at_exit(void *unused) {
+    (void)unused;
+    if (atomic_exchange(&egpu_watch_state, EGPU_WATCH_OVER) == EGPU_WATCH_NONE)
+        return;
+    ring();
+    for (int64_t until = egpu_now_ns() + LEAVE_NS; asking() && egpu_now_ns() < until;)
+        nanosleep(&(struct timespec){.tv_nsec = 50 * 1000}, NULL);
+}
+
 static void child(void) { /* its parent's work is not its own, and it has no watcher yet */
-    atomic_store(&egpu_watch_state, NOT_STARTED);
+    atomic_store(&egpu_watch_state, EGPU_WATCH_NONE);
+    atomic_store(&watching, false);
     atomic_store(&bell, 0);
     egpu_streams_lock.holder = 0;
     egpu_slot_forget();
     egpu_flight_forget();
+    egpu_captures_forget();
     for (int i = 0; i < EGPU_ACTIVITY_CARDS; i++) {
         struct egpu_card *card = &egpu_cards[i];
         card->flying = card->unknown = egpu_announced[i] = card->capped = card->polling = card->lock.held = 0;
@@ -199,25 +228,19 @@ static void child(void) { /* its parent's work is not its own, and it has no wat
     }
 }
 
-void egpu_watch_begin(void) {
-    static _Atomic int64_t again_ns; /* when a thread that could not be started is asked for again */
-    uint32_t before = NOT_STARTED;
-    const int64_t again = atomic_load(&again_ns);
-    if (again && again > egpu_now_ns()) /* mostly there is none, and no clock to read */
-        return;
-    if (!atomic_compare_exchange_strong(&egpu_watch_state, &before, STARTING))
-        return;
+/* Once for the process and its children. */
+static void register_ends(void) {
     static _Atomic uint32_t registered;
     extern void *__dso_handle __attribute__((weak));
-    if (!atomic_exchange(&registered, 1))
-        __register_atfork(NULL, NULL, child, &__dso_handle);
-    const struct egpu_control *control = egpu_control_refresh();
-    if (control == NULL) { /* no limits are known, and so there is no memory, but they may be by the next launch */
-        atomic_store(&egpu_watch_state, NOT_STARTED);
+    if (atomic_exchange(&registered, 1))
         return;
-    }
-    egpu_near_refresh(control);
-    egpu_rates(control, egpu_now_ns());
+    int (*at_end)(void (*)(void *), void *, void *) = (__typeof__(at_end))egpu_libc("__cxa_atexit");
+    __register_atfork(NULL, NULL, child, &__dso_handle);
+    if (at_end)
+        at_end(at_exit, NULL, &__dso_handle);
+}
+
+static bool start_thread(void) {
     int (*make)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
         (__typeof__(make))egpu_libc("pthread_create");
     int (*mask)(int, const sigset_t *, sigset_t *) = (__typeof__(mask))egpu_libc("pthread_sigmask");
@@ -227,15 +250,39 @@ void egpu_watch_begin(void) {
     pthread_t thread;
     if (mask)
         mask(SIG_SETMASK, &all, &kept); /* the program's signals are for its own threads */
+    atomic_store(&watching, true);
     bool made = make != NULL && make(&thread, NULL, watch, NULL) == 0;
     if (mask)
         mask(SIG_SETMASK, &kept, NULL);
     if (made && detach)
         detach(thread);
-    if (!made)
+    if (!made) {
+        atomic_store(&watching, false);
         egpu_say_once("watcher", "no thread can be started: shares are kept less exactly");
-    atomic_store(&again_ns, made ? 0 : egpu_now_ns() + AGAIN_NS);
-    atomic_store(&egpu_watch_state, made ? RUNNING : NOT_STARTED);
+    }
+    return made;
+}
+
+bool egpu_watch_begin(void) {
+    static _Atomic int64_t again_ns; /* when a thread that could not be started is asked for again */
+    uint32_t before = EGPU_WATCH_NONE;
+    const int64_t again = atomic_load(&again_ns);
+    if (again && again > egpu_now_ns()) /* mostly there is none, and no clock to read */
+        return !egpu_over();
+    if (!atomic_compare_exchange_strong(&egpu_watch_state, &before, EGPU_WATCH_STARTS))
+        return before != EGPU_WATCH_OVER;
+    register_ends();
+    bool made = false;
+    const struct egpu_control *control = egpu_control_refresh();
+    if (control != NULL) { /* else no limits are known, and so there is no memory, but they may be by the next launch */
+        egpu_near_refresh(control);
+        egpu_rates(control, egpu_now_ns());
+        made = start_thread();
+        atomic_store(&again_ns, made ? 0 : egpu_now_ns() + AGAIN_NS);
+    }
+    before = EGPU_WATCH_STARTS;
+    atomic_compare_exchange_strong(&egpu_watch_state, &before, made ? EGPU_WATCH_RUNS : EGPU_WATCH_NONE);
+    return !egpu_over();
 }
 
 void egpu_watch_launch(int index, int64_t now_ns) {

@@ -83,6 +83,7 @@ struct egpu_track {
     uint64_t context;    /* whose end ends it; 0: none */
     uint64_t other;      /* by kind */
     uint64_t ahead;      /* of a pool's bytes: charged for allocations that are under way */
+    uint64_t asked;      /* of a pool: by those allocations, which may be in what it uses or not yet */
     uint64_t passed;     /* beside a pool's bytes: what it holds, but is charged in shared entries */
     int32_t shared;      /* entry of the usage page, or -1: then `bytes` is charged to this process */
     uint32_t references;

@@ -5,6 +5,7 @@ from vc_egpu_node.vendors.base import Vendor
 from vc_egpu_node.vendors.nvidia.preload import install
 from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
 from vc_egpu_node.vendors.nvidia.toolkit import Toolkit
+from vc_egpu_node.vendors.nvidia.trial import ContextTrial
 from vc_egpu_node.vendors.nvidia.words import FACTS
 
 
@@ -15,4 +16,5 @@ def bundle(settings: Settings) -> Vendor:
         readings=NvidiaReadings(),
         edits=Toolkit(settings.toolkit_specs, settings.toolkit, settings.driver_device),
         isolation=install,
+        trial=ContextTrial(),
     )

@@ -24,6 +24,7 @@ from vc_egpu_node.vendors.base import (
     ProcessSample,
     UntoldError,
 )
+from vc_egpu_node.vendors.nvidia.fabric import fabric_fault
 from vc_egpu_node.vendors.nvidia.lists import WIDE_LISTS, running
 from vc_egpu_node.vendors.nvidia.words import (
     APPLICATION_XIDS,
@@ -180,7 +181,8 @@ class NvidiaReadings:
         rows = _optional(pynvml.nvmlDeviceGetRemappedRows, handle)
         flagged = rows_fault(
             pending=bool(rows and rows[2]), failed=bool(rows and rows[3]), capability=_capability(handle)
-        ) or recovery_fault(_recovery_action(handle))
+        )
+        flagged = flagged or recovery_fault(_recovery_action(handle)) or fabric_fault(handle)
         if flagged:
             return flagged
         ecc = _uncorrected(handle)

@@ -8,7 +8,7 @@ from typing import Final
 
 from vc_egpu.volcano.words import names
 
-from vc_egpu_node.vendors.base import CardReading, NodeLabels, VendorFacts
+from vc_egpu_node.vendors.base import CardReading, NodeLabels, UntoldError, VendorFacts
 
 FACTS: Final = VendorFacts(
     name="nvidia",
@@ -23,6 +23,7 @@ FACTS: Final = VendorFacts(
     hide={"NVIDIA_VISIBLE_DEVICES": "void"},
     runtime="nvidia",
     all_cards="NVIDIA_VISIBLE_DEVICES=all",
+    shared_devices=("nvidiactl", "nvidia-uvm"),
 )
 
 
@@ -94,6 +95,29 @@ def rows_fault(*, pending: bool, failed: bool, capability: tuple[int, int] | Non
         return "a memory row could not be remapped"
     if pending and capability not in SETS_PAGES_ASIDE:
         return "memory rows wait for a reset to be remapped"
+    return ""
+
+
+BROKEN: Final = {
+    3: "CUDA_ERROR_NOT_INITIALIZED",
+    46: "CUDA_ERROR_DEVICE_UNAVAILABLE",
+    100: "CUDA_ERROR_NO_DEVICE",
+    101: "CUDA_ERROR_INVALID_DEVICE",
+    802: "CUDA_ERROR_SYSTEM_NOT_READY",
+}
+"""By the driver's code: what a program gets on a card whose driver, fabric or firmware is broken. Other codes
+may speak of the program that asks, such as 2 (out of memory)."""
+
+
+def trial_fault(code: int, call: str) -> str:
+    """What the answer to making a context says against the card; empty: nothing. Raises
+    :class:`UntoldError`."""
+    if code in BROKEN:
+        return f"programs cannot use it: {call} answers {BROKEN[code]} ({code})"
+    if code < 0:
+        raise UntoldError(f"the agent's container has no CUDA driver: {call}")
+    if code > 0:
+        raise UntoldError(f"{call} answers {code}")
     return ""
 
 

@@ -21,6 +21,7 @@ from vc_egpu.admission.state.tally import OVER
 from vc_egpu.core.books.capacity import MANY
 from vc_egpu.core.model.cluster import ShareClass
 from vc_egpu.core.model.resources import shape_key
+from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.codec import plans, pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.node_wishes import excess, long_list
@@ -257,7 +258,7 @@ def _as_pod(job: Document, metadata: Mapping[str, Any], spec: Document, request:
             **spec,
             **{
                 kind: [_without_limits_per_card(container) for container in spec[kind]]
-                for kind in ("containers", "initContainers")
+                for kind in IN_SPEC
                 if spec.get(kind)
             },
         },

@@ -225,7 +225,7 @@ def config_text(api: ApiConnection, config_map: str, key: str) -> str | None:
 
 def _configz(api: ApiConnection, node: str) -> Json | None:
     try:
-        found = api.request("GET", f"/api/v1/nodes/{node}/proxy/configz", timeout_s=5)
+        found = api.request("GET", f"{NODES.path_of(node, subresource='proxy')}/configz", timeout_s=5)
     except Exception:  # noqa: BLE001 - a kubelet that does not answer is told by its node's Ready condition
         return None
     config = found.get("kubeletconfig")

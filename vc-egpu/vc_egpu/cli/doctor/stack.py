@@ -27,6 +27,10 @@ CLASSES: Final = (
 )
 WEBHOOK_PORT: Final = 9443
 """The port of its pods; the Service's is 443."""
+LINKS_HINT: Final = (
+    "run `nvidia-ctk system create-dev-char-symlinks --create-all` there, and at each boot: "
+    "docs/operator.md, 'Runtimes and kubelets'"
+)
 SILENT_S: Final = 120.0
 """After so long a gated pod without a verdict is taken to have no controller."""
 
@@ -184,6 +188,12 @@ def _of_nodes(inventories: Sequence[tuple[Json, NodeCards]]) -> Iterable[Finding
             problems.setdefault(inventory.problem, []).append(world.name(node))
     for problem, nodes in sorted(problems.items()):
         yield fail("agents", f"{told_once(nodes, 'takes', 'take')} nothing: {problem}")
+    warned: dict[str, list[str]] = {}
+    for node, inventory in inventories:
+        if inventory.warning:
+            warned.setdefault(inventory.warning, []).append(world.name(node))
+    for warning, nodes in sorted(warned.items()):
+        yield warn("devices", f"{few(nodes)}: {warning}", LINKS_HINT)
     away = {
         world.name(node): _usable(inventory) for node, inventory in inventories if not world.is_ready(node)
     }

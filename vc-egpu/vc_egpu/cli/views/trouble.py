@@ -12,6 +12,7 @@ from vc_egpu.cli import world
 from vc_egpu.core.model.cluster import OUT_OF_SERVICE
 from vc_egpu.core.model.words import few
 from vc_egpu.kube import Json
+from vc_egpu.volcano.api.containers import containers_of, statuses_of, waiting_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.resource_names import PER_CARD
 
@@ -83,12 +84,8 @@ def starting(members: Iterable[Json]) -> list[str]:
     """One sentence per reason for which containers of members do not start, or start again and again."""
     who: dict[str, list[str]] = defaultdict(list)
     for pod in members:
-        status = pod.get("status") or {}
-        for container in (
-            *(status.get("initContainerStatuses") or ()),
-            *(status.get("containerStatuses") or ()),
-        ):
-            waiting = (container.get("state") or {}).get("waiting") or {}
+        for container in statuses_of(pod.get("status") or {}):
+            waiting = waiting_of(container)
             if waiting.get("reason", "") not in _UNEVENTFUL:
                 said = f": {waiting['message']}" if waiting.get("message") else ""
                 who[f"{waiting['reason']}{said}"[:_LONGEST]].append(str(pod["metadata"]["name"]))
@@ -103,7 +100,7 @@ def not_ours(members: Sequence[Json]) -> str:
     limits = {
         name
         for pod in members
-        for container in (pod.get("spec") or {}).get("containers") or ()
+        for container in containers_of(pod.get("spec") or {})
         for name in (container.get("resources") or {}).get("limits") or ()
     }
     slip = next((name for name in _SLIPS if name in limits), "")

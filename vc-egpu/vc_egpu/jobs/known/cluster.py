@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from vc_egpu.jobs.known.jobs import Jobs
 from vc_egpu.jobs.known.latest import Latest
 from vc_egpu.jobs.known.pods import CachedPod
 from vc_egpu.jobs.objects.podgroups import queue_of
@@ -27,7 +28,7 @@ class Known:
     """The objects, by kind. Watches and the answers to our own writes fill it. Thread-safe."""
 
     def __init__(self) -> None:
-        self.jobs: Latest[Json] = Latest(_same)
+        self.jobs = Jobs()
         self.pods: Latest[CachedPod] = Latest(
             CachedPod.of,
             {"job": _job_of, "group": lambda pod: pod.group_key, "checked": lambda pod: pod.checked or None},

@@ -11,9 +11,11 @@ from vc_egpu.jobs.objects import requests
 from vc_egpu.jobs.objects.podgroups import Member
 from vc_egpu.jobs.rules.views import PodView
 from vc_egpu.kube import Json, Key
+from vc_egpu.volcano.api.containers import IN_SPEC, IN_STATUS, end_of
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.codec.pod_status import refusal_of
 from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.knobs import KNOBS
 from vc_egpu.volcano.words.makers import controller_of
 from vc_egpu.volcano.words.payer import checked_for
 
@@ -25,10 +27,19 @@ _METADATA: Final = (
     "creationTimestamp",
     "deletionTimestamp",
     "ownerReferences",
-    "annotations",
-    "labels",
 )
-_BULKY_ANNOTATIONS: Final = frozenset({names.CARDS, names.REQUEST, names.LAST_APPLIED})
+_LABELS: Final = (names.MANAGED_LABEL, names.JOB_QUEUE_NAME)
+_ANNOTATIONS: Final = (
+    names.GROUP_NAME,
+    names.GROUP_MIN_MEMBER,
+    names.JOB_VERSION,
+    names.OUT_OF_SYNC,
+    names.PREEMPTABLE,
+    names.QUEUE_NAME,
+    names.TASK_SPEC,
+    *KNOBS,
+)
+"""What we read. A user may write a quarter of a megabyte of others into each pod."""
 _SPEC: Final = ("nodeName", "overhead", "resources", "priorityClassName")
 _ALIKE_BYTES: Final = 4096
 """A larger spec is not remembered: a user could fill memory by creating and deleting pods with such specs."""
@@ -38,10 +49,9 @@ _JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
 def trim(document: Json) -> Json:
     """A pod without the fields that no decision reads."""
     metadata = {key: value for key, value in document["metadata"].items() if key in _METADATA}
-    if "annotations" in metadata:
-        metadata["annotations"] = {
-            key: value for key, value in metadata["annotations"].items() if key not in _BULKY_ANNOTATIONS
-        }
+    for kind, read in (("annotations", _ANNOTATIONS), ("labels", _LABELS)):
+        written = document["metadata"].get(kind) or {}
+        metadata[kind] = {key: written[key] for key in read if key in written}
     spec = document.get("spec") or {}
     small: Json = {key: spec[key] for key in _SPEC if key in spec}
     small["containers"] = [{"resources": c.get("resources") or {}} for c in spec.get("containers") or ()]
@@ -58,8 +68,7 @@ def trim(document: Json) -> Json:
         "spec": small,
         "status": {
             "phase": _phase(metadata, status),
-            "containerStatuses": [_container(c) for c in status.get("containerStatuses") or ()],
-            "initContainerStatuses": [_container(c) for c in status.get("initContainerStatuses") or ()],
+            **{kind: [_container(c) for c in status.get(kind) or ()] for kind in IN_STATUS},
         },
     }
 
@@ -75,7 +84,7 @@ def _phase(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> Any:
 
 
 def _container(status: Mapping[str, Any]) -> Json:
-    ended = (status.get("state") or {}).get("terminated")
+    ended = end_of(status)
     return {
         "ready": status.get("ready"),
         "restartCount": status.get("restartCount"),
@@ -144,9 +153,7 @@ class CachedPod:
 
 def spec_of_requests(spec: Mapping[str, Any]) -> Json:
     """The part of a pod's spec that its requests follow from."""
-    return {
-        key: spec[key] for key in ("containers", "initContainers", "overhead", "resources") if key in spec
-    }
+    return {key: spec[key] for key in (*IN_SPEC, "overhead", "resources") if key in spec}
 
 
 def _requested_by(spec: bytes) -> requests.Amounts:

@@ -2,28 +2,33 @@
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
+from vc_egpu.volcano.api.containers import is_sidecar
 from vc_egpu.volcano.words.quantity import QuantityError, parse_fraction
 
 Amounts = dict[str, Fraction]
+_NONE: Final = Fraction(0)
 
 
 def of_pod(spec: Mapping[str, Any]) -> Amounts:
     """What the scheduler sets aside for a pod: containers and sidecars, or its greediest init step, and the
-    overhead; and one of ``pods``. A quantity that cannot be read counts as nothing."""
-    sidecars: Amounts = {}
+    overhead; and one of ``pods``. A quantity that cannot be read counts as nothing.
+
+    One step for each quantity: a pod may name thousands of resources, some in each of its containers.
+    """
+    total: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
         request = _of_container(container)
-        if container.get("restartPolicy") == "Always":
-            sidecars = add(sidecars, request)
-            peak = _larger(peak, sidecars)
+        if is_sidecar(container):
+            _put(total, request)
         else:
-            peak = _larger(peak, add(sidecars, request))
-    total = sidecars
+            # What this step does not name is as large in the total, where no sidecar leaves.
+            for name, amount in request.items():
+                peak[name] = max(peak.get(name, _NONE), total.get(name, _NONE) + amount)
     for container in spec.get("containers") or ():
-        total = add(total, _of_container(container))
+        _put(total, _of_container(container))
     total = _larger(total, peak)
     level = (spec.get("resources") or {}).get("requests")
     if level:
@@ -56,6 +61,11 @@ def total(parts: Iterable[Amounts]) -> Amounts:
 def render(amounts: Amounts) -> dict[str, str]:
     """As quantities, in the order of names; cpu in milli where it is not whole, all else rounded up."""
     return {name: _render(name, value) for name, value in sorted(amounts.items())}
+
+
+def _put(sums: Amounts, more: Amounts) -> None:
+    for name, amount in more.items():
+        sums[name] = sums.get(name, _NONE) + amount
 
 
 def _render(name: str, value: Fraction) -> str:

@@ -1,10 +1,14 @@
 """Services, host lists, network policies and claims of a Job: made before its pods, kept as wanted."""
 
+import hashlib
 import threading
+from collections.abc import Sequence
 from typing import Final
 
+import orjson
+
 from vc_egpu.jobs.objects.pods import build_claims, owner_reference
-from vc_egpu.jobs.rules.plugins import plugins_of
+from vc_egpu.jobs.rules.plugins import Plugin
 from vc_egpu.kube import ApiConnection, Json, Resource
 from vc_egpu.kube.resources import CONFIG_MAPS, NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS, SERVICES
 from vc_egpu.kube.wire.errors import AlreadyExists, Unavailable
@@ -30,26 +34,33 @@ class InTheWay(Unavailable):
 
 
 class ObjectKeeper:
-    """Remembers what it made for a Job, so that a look costs no request once all is there."""
+    """Remembers what it made for a Job, so that a look costs no request once all is there.
+
+    Host lists are long, so it remembers a digest and not the objects.
+    """
 
     def __init__(self, api: ApiConnection) -> None:
         self._api = api
         self._lock = threading.Lock()
-        self._done: dict[str, list[Json]] = {}
+        self._done: dict[str, bytes] = {}
 
-    def ensure(self, job: Job, *, look_again: bool = False) -> None:
+    def ensure(self, job: Job, plugins: Sequence[Plugin], *, look_again: bool = False) -> bool:
         """Make what is missing and update host lists after scaling; raises KubeError.
 
-        ``look_again``: look at every object, because a user may have deleted one.
+        ``look_again``: look at every object, because a user may have deleted one. Returns whether other
+        objects are wanted than at the last time.
         """
-        wanted = [*build_claims(job), *(thing for plugin in plugins_of(job) for thing in plugin.objects())]
+        wanted = [*build_claims(job), *(thing for plugin in plugins for thing in plugin.objects())]
+        digest = hashlib.blake2b(orjson.dumps(wanted), digest_size=16).digest()
         with self._lock:
-            if self._done.get(job.metadata.uid) == wanted and not look_again:
-                return
+            is_known = self._done.get(job.metadata.uid) == digest
+        if is_known and not look_again:
+            return False
         for thing in wanted:
             self._ensure_one(job, thing)
         with self._lock:
-            self._done[job.metadata.uid] = wanted
+            self._done[job.metadata.uid] = digest
+        return not is_known
 
     def forget(self, uid: str) -> None:
         """The Job is gone; the garbage collector takes its objects."""

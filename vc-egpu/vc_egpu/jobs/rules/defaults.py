@@ -9,7 +9,10 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
-from vc_egpu.jobs.rules.plugins import PLUGINS, PluginError
+from vc_egpu.jobs.rules import extent
+from vc_egpu.jobs.rules.extent import MOST_PODS
+from vc_egpu.jobs.rules.flags import PluginError
+from vc_egpu.jobs.rules.plugins import PLUGINS
 from vc_egpu.jobs.rules.templates import misshapen
 from vc_egpu.volcano.api.job import (
     DEFAULT_MAX_RETRY,
@@ -23,8 +26,6 @@ from vc_egpu.volcano.api.job import (
 
 MAX_POD_NAME: Final = 63
 """A pod's name is its host name."""
-MOST_PODS: Final = 10_000
-"""The most pods of one Job. Each look names all of them, and no gang limit holds for a Job without cards."""
 _MAX_NAMED: Final = 8
 _INTERNAL_EVENTS: Final = frozenset({JobEvent.OUT_OF_SYNC, JobEvent.COMMAND_ISSUED, JobEvent.POD_RUNNING})
 _INTERNAL_ACTIONS: Final = frozenset({JobAction.SYNC_JOB, JobAction.ENQUEUE_JOB})
@@ -53,9 +54,11 @@ def complete(job: Job) -> Job:
     return full
 
 
-def bounded(job: Job) -> Job:
+def bounded(whole: Job) -> Job:
     """The Job itself, or a copy with fewer replicas if it was scaled beyond :data:`MOST_PODS`. The copy also
-    has minimums that its replicas can reach. No webhook may have refused such a Job."""
+    has minimums that its replicas can reach, and no more policies and dependencies than :mod:`.extent` has.
+    No webhook may have refused such a Job."""
+    job = extent.trimmed(whole)
     total = job.total_replicas()
     if total <= MOST_PODS and not any(_minimums(job)):
         return job
@@ -78,6 +81,8 @@ def beyond(job: Job) -> Iterator[str]:
         yield f"spec.tasks: {total} replicas: no more than {MOST_PODS} of a Job are made"
     if total:
         yield from _minimums(job)
+    for text in extent.of_rules(job):
+        yield f"{text}: those beyond are left out"
 
 
 def refusals(whole: Job) -> list[str]:
@@ -89,18 +94,21 @@ def refusals(whole: Job) -> list[str]:
 def problems(job: Job) -> list[str]:
     """Why we do not run this (completed) Job: one sentence each, naming the field; empty if we do."""
     return [
+        *extent.of_pods(job),
+        *extent.of_rules(job),
         *_shape(job),
         *_minimums(job),
         *_tasks(job),
         *_policies(job),
         *_dependencies(job),
-        *unreadable(job),
+        *_templates(job),
+        *_plugins(job),
     ]
 
 
 def unreadable(job: Job) -> list[str]:
     """The problems that leave open what a pod of the Job should look like, so that none can be made."""
-    return [*_templates(job), *_plugins(job)]
+    return [*extent.of_pods(job), *_templates(job), *_plugins(job)]
 
 
 def _shape(job: Job) -> Iterator[str]:

@@ -313,8 +313,9 @@ def _sync(draft: Draft) -> None:
     # Without a PodGroup we make it, in phase Inqueue, and the pods right after it.
     present = {pod.name: pod for pod in world.pods}
     wanted: set[str] = set()
+    awaited = _not_there(world)
     for task in job.spec.tasks:
-        may_start = _dependencies_met(world, task)
+        may_start = _dependencies_met(task, awaited)
         for index in range(task.replicas):
             name = pod_name(job.metadata.name, task.name, index)
             wanted.add(name)
@@ -324,25 +325,25 @@ def _sync(draft: Draft) -> None:
     draft.kill((pod for pod in world.pods if pod.name not in wanted), mark=True)
 
 
-def _dependencies_met(world: World, task: Task) -> bool:
-    """Whether the tasks that this one waits for are there."""
+def _dependencies_met(task: Task, awaited: frozenset[str]) -> bool:
+    """Whether the tasks that this one waits for are there; ``awaited`` names all that are not."""
     depends_on = task.depends_on
     if depends_on is None or not depends_on.name:
         return True
-    met = [_is_there(world, name) for name in depends_on.name]
+    met = [name not in awaited for name in depends_on.name]
     return any(met) if depends_on.iteration == "any" else all(met)
 
 
-def _is_there(world: World, name: str) -> bool:
-    """Enough pods of the task have succeeded, or run with all containers ready."""
-    needed = next((task.min_available for task in world.job.spec.tasks if task.name == name), None) or 0
-    there = sum(
-        pod.task == name
-        and not pod.terminating
-        and (pod.phase is PodPhase.SUCCEEDED or (pod.phase is PodPhase.RUNNING and pod.ready))
+def _not_there(world: World) -> frozenset[str]:
+    """The tasks of which too few pods have succeeded, or run with all containers ready."""
+    there = Counter(
+        pod.task
         for pod in world.pods
+        if not pod.terminating
+        and (pod.phase is PodPhase.SUCCEEDED or (pod.phase is PodPhase.RUNNING and pod.ready))
     )
-    return there >= needed
+    tasks = world.job.spec.tasks
+    return frozenset(task.name for task in tasks if there[task.name] < (task.min_available or 0))
 
 
 def _sweep_group(draft: Draft) -> None:

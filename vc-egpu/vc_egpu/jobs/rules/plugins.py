@@ -4,20 +4,37 @@ Each is built from its arguments and the completed Job, and refuses arguments th
 be applied in any order: none reads what another wrote.
 """
 
-import argparse
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn, Protocol
+from functools import cached_property
+from typing import Final, Protocol
 
+from vc_egpu.jobs.rules.flags import PluginError, boolean, port, read_flags, short, whole_number
+from vc_egpu.jobs.rules.hosts import HostLists, host_of
+from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.api.job import Job, Task
 from vc_egpu.volcano.api.meta import Json
 from vc_egpu.volcano.words import names
 
 HOSTS_FOLDER: Final = "/etc/volcano"
 _PYTORCH_PORT: Final = 23456
-
-
-class PluginError(ValueError):
-    """The plugin cannot be used like this; the text names the argument."""
+MOST_CONFIG_MAP_BYTES: Final = 1_000_000
+"""The API server takes 1 MiB of values, and etcd little more of a whole object."""
+MOST_VARIABLES: Final = 2048
+"""The most variables that svc writes into one pod: two of each task into each container."""
+SVC_FLAGS: Final[Mapping[str, Callable[[str], object]]] = {
+    "publish-not-ready-addresses": boolean,
+    "disable-network-policy": boolean,
+    "inject-hosts-env": boolean,
+}
+PYTORCH_FLAGS: Final[Mapping[str, Callable[[str], object]]] = {
+    "master": str,
+    "worker": str,
+    "port": port,
+    "wait-master-enabled": boolean,
+    # Volcano reads these two only together with the one before.
+    "wait-master-timeout": whole_number,
+    "wait-master-image": str,
+}
 
 
 class Plugin(Protocol):
@@ -31,6 +48,10 @@ class Plugin(Protocol):
         """Objects that the Job's pods need, without owner; made before the pods."""
         ...
 
+    def warning(self) -> str:
+        """A sentence on what pods do not get; empty if they get all."""
+        ...
+
 
 def pod_name(job: str, task: str, index: int) -> str:
     """``<job>-<task>-<index>``."""
@@ -41,7 +62,7 @@ class Env:
     """``VC_TASK_INDEX`` (and its older name): which pod of its task this one is."""
 
     def __init__(self, arguments: list[str], job: Job) -> None:  # noqa: ARG002 - all plugins are built alike
-        _parse("env", _Parser(prog="env"), arguments)
+        read_flags("env", arguments, {})
 
     def adorn(self, pod: Json, task: Task, index: int) -> None:  # noqa: ARG002 - as all plugins
         _add_env(pod, [{"name": name, "value": str(index)} for name in ("VK_TASK_INDEX", "VC_TASK_INDEX")])
@@ -49,35 +70,53 @@ class Env:
     def objects(self) -> list[Json]:
         return []
 
+    def warning(self) -> str:
+        return ""
+
 
 class Svc:
     """A name for each pod: headless Service, host lists as files and variables, and a NetworkPolicy."""
 
     def __init__(self, arguments: list[str], job: Job) -> None:
-        parser = _Parser(prog="svc")
-        parser.add_argument("--publish-not-ready-addresses", type=_flag, nargs="?", const=True, default=False)
-        parser.add_argument("--disable-network-policy", type=_flag, nargs="?", const=True, default=False)
-        options = _parse("svc", parser, arguments)
-        self._publish_not_ready: bool = options.publish_not_ready_addresses
-        self._network_policy: bool = not options.disable_network_policy
+        said = read_flags("svc", arguments, SVC_FLAGS)
+        self._publish_not_ready: bool = said.get("publish-not-ready-addresses", False)
+        self._network_policy: bool = not said.get("disable-network-policy", False)
         if "." in job.metadata.name:
             raise PluginError(f"the Job's name {job.metadata.name!r} is its pods' domain, it may have no dot")
         self._job = job
         self._config_map = f"{job.metadata.name}-svc"
+        self._reference = {"name": self._config_map}
+        self.lists = HostLists(job, in_variables=said.get("inject-hosts-env", True))
+        if self.lists.size > MOST_CONFIG_MAP_BYTES:
+            raise PluginError(
+                f"its host lists have {self.lists.size} bytes, a ConfigMap takes {MOST_CONFIG_MAP_BYTES}: "
+                "use shorter names or fewer replicas"
+            )
+        most = max((self._variables_of(task) for task in job.spec.tasks), default=0)
+        if most > MOST_VARIABLES:
+            raise PluginError(
+                f"a pod would get {most} variables with host lists, at most {MOST_VARIABLES}: "
+                f"add --inject-hosts-env=false, the lists are in {HOSTS_FOLDER} as well"
+            )
+
+    @cached_property
+    def _variables(self) -> list[Json]:
+        """The same for all pods: they are written, and never changed."""
+        return [
+            {"name": name, "valueFrom": {"configMapKeyRef": {**self._reference, "key": name}}}
+            for name in self.lists.variables
+        ]
+
+    def _variables_of(self, task: Task) -> int:
+        return len(self.lists.variables) * len(containers_of(task.template.spec))
 
     def adorn(self, pod: Json, task: Task, index: int) -> None:  # noqa: ARG002 - as all plugins
         spec = pod["spec"]
         spec["hostname"] = spec.get("hostname") or pod["metadata"]["name"]
         spec["subdomain"] = spec.get("subdomain") or self._job.metadata.name
-        reference = {"name": self._config_map}
-        variables = [
-            {"name": name, "valueFrom": {"configMapKeyRef": {**reference, "key": name}}}
-            for other in self._job.spec.tasks
-            for name in (f"VC_{_upper(other)}_HOSTS", f"VC_{_upper(other)}_NUM")
-        ]
-        _add_env(pod, variables)
-        spec.setdefault("volumes", []).append({"name": self._config_map, "configMap": reference})
-        for container in _containers(pod):
+        _add_env(pod, self._variables)
+        spec.setdefault("volumes", []).append({"name": self._config_map, "configMap": self._reference})
+        for container in containers_of(spec):
             container.setdefault("volumeMounts", []).append(
                 {"name": self._config_map, "mountPath": HOSTS_FOLDER}
             )
@@ -90,7 +129,7 @@ class Svc:
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
                 "metadata": {"name": self._config_map, "namespace": namespace},
-                "data": self._hosts(),
+                "data": self.lists.data(),
             },
             {
                 "apiVersion": "v1",
@@ -115,36 +154,24 @@ class Svc:
             )
         return made
 
-    def _hosts(self) -> dict[str, str]:
-        data: dict[str, str] = {}
-        for task in self._job.spec.tasks:
-            hosts = [_host(self._job, task, index) for index in range(task.replicas)]
-            if task.template.spec.get("hostname"):
-                hosts = hosts[:1]  # all pods of the task have the same name then
-            data[f"{task.name.replace('-', '_')}.host"] = "\n".join(hosts)
-            data[f"VC_{_upper(task)}_HOSTS"] = ",".join(hosts)
-            data[f"VC_{_upper(task)}_NUM"] = str(len(hosts))
-        return data
+    def warning(self) -> str:
+        return self.lists.left_out()
 
 
 class Pytorch:
     """The variables that torch.distributed reads: master's address and port, world size, rank."""
 
     def __init__(self, arguments: list[str], job: Job) -> None:
-        parser = _Parser(prog="pytorch")
-        parser.add_argument("--master", default="master")
-        parser.add_argument("--worker", default="worker")
-        parser.add_argument("--port", type=_port, default=_PYTORCH_PORT)
-        parser.add_argument("--wait-master-enabled", type=_flag, nargs="?", const=True, default=False)
-        options = _parse("pytorch", parser, arguments)
-        if options.wait_master_enabled:
+        said = read_flags("pytorch", arguments, PYTORCH_FLAGS)
+        if said.get("wait-master-enabled"):
             raise PluginError("--wait-master-enabled needs Volcano's own controllers")
-        master = next((task for task in job.spec.tasks if task.name == options.master), None)
+        name = said.get("master", "master")
+        master = next((task for task in job.spec.tasks if task.name == name), None)
         if master is None:
-            raise PluginError(f"there is no task {options.master!r}, name the master's with --master")
-        self._roles = {options.worker: master.replicas, options.master: 0}  # first rank
-        self._port: int = options.port
-        self._address = _host(job, master, 0)
+            raise PluginError(f"there is no task {short(name)}, name the master's with --master")
+        self._roles = {said.get("worker", "worker"): master.replicas, name: 0}  # first rank
+        self._port: int = said.get("port", _PYTORCH_PORT)
+        self._address = host_of(job, master, 0)
         self._world_size = sum(task.replicas for task in job.spec.tasks if task.name in self._roles)
 
     def adorn(self, pod: Json, task: Task, index: int) -> None:
@@ -158,7 +185,7 @@ class Pytorch:
             variables.append({"name": "RANK", "value": str(first_rank + index)})
         _add_env(pod, variables, init_containers=False)
         containers = pod["spec"].get("containers") or []
-        ports = [port for container in _containers(pod) for port in container.get("ports") or ()]
+        ports = [port for container in containers_of(pod["spec"]) for port in container.get("ports") or ()]
         if containers and all(port.get("containerPort") != self._port for port in ports):
             # One says it for the pod: in the host's network the API server takes no port twice.
             opened = {"name": "pytorchjob-port", "containerPort": self._port, "protocol": "TCP"}
@@ -166,6 +193,9 @@ class Pytorch:
 
     def objects(self) -> list[Json]:
         return []
+
+    def warning(self) -> str:
+        return ""
 
 
 PLUGINS: Final[Mapping[str, Callable[[list[str], Job], Plugin]]] = {
@@ -180,56 +210,6 @@ def plugins_of(job: Job) -> list[Plugin]:
     return [PLUGINS[name](arguments, job) for name, arguments in sorted(job.spec.plugins.items())]
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises instead of ending the process; no abbreviations, no help."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog=prog, add_help=False, allow_abbrev=False)
-
-    def error(self, message: str) -> NoReturn:
-        raise PluginError(message)
-
-
-def _parse(name: str, parser: _Parser, arguments: list[str]) -> Any:
-    # Go's flags may have one dash.
-    spelled = [
-        f"-{text}" if text.startswith("-") and not text.startswith("--") else text for text in arguments
-    ]
-    options, unknown = parser.parse_known_args(spelled)
-    if unknown:
-        raise PluginError(f"{name} has no argument {unknown[0]!r}")
-    return options
-
-
-def _flag(text: str) -> bool:
-    if text.lower() in {"1", "t", "true"}:
-        return True
-    if text.lower() in {"0", "f", "false"}:
-        return False
-    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or len(text) > 5 or not 1 <= int(text) <= 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port, 1 to 65535")
-    return int(text)
-
-
-def _host(job: Job, task: Task, index: int) -> str:
-    spec = task.template.spec
-    host = spec.get("hostname") or pod_name(job.metadata.name, task.name, index)
-    return f"{host}.{spec.get('subdomain') or job.metadata.name}"
-
-
-def _upper(task: Task) -> str:
-    return task.name.replace("-", "_").upper()
-
-
-def _containers(pod: Json) -> list[Json]:
-    spec = pod["spec"]
-    return [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-
-
 def _add_env(pod: Json, variables: list[Json], *, init_containers: bool = True) -> None:
-    for container in _containers(pod) if init_containers else pod["spec"].get("containers") or ():
+    for container in containers_of(pod["spec"]) if init_containers else pod["spec"].get("containers") or ():
         container.setdefault("env", []).extend(dict(variable) for variable in variables)

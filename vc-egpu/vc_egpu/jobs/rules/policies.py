@@ -6,7 +6,7 @@ shows nothing. It also remembers since when a delayed action waits, if the state
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vc_egpu.jobs.rules.times import duration_s
@@ -52,8 +52,13 @@ def judge(world: World) -> Verdict:
     wake_at: float | None = None
     waiting: list[Eviction] = []
     first_seen: dict[str, float] = {}
+    known: dict[Happening, tuple[JobAction, float] | None] = {}
     for happening in sorted(_happenings(world), key=lambda h: (h.at, _RANK.get(h.event, 3), h.pod)):
-        matched = _match(world.job, happening)
+        # Most pods of a large Job are alike: the policies are gone through once for each kind.
+        kind = replace(happening, at=0.0, pod="", eviction=None, mark="")
+        if kind not in known:
+            known[kind] = _match(world.job, happening)
+        matched = known[kind]
         if matched is None:
             continue
         action, delay_s = matched

@@ -7,7 +7,9 @@ only when a pod is made from it.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-_LISTS: Final = ("containers", "initContainers", "volumes")
+from vc_egpu.volcano.api.containers import IN_SPEC
+
+_LISTS: Final = (*IN_SPEC, "volumes")
 _OBJECTS: Final = ("overhead", "resources")
 _TEXTS: Final = ("hostname", "subdomain", "schedulerName", "priorityClassName")
 _LISTS_OF_CONTAINER: Final = ("env", "ports", "volumeMounts")
@@ -24,7 +26,7 @@ def misshapen(spec: Mapping[str, Any], where: str) -> Iterator[str]:
         if not isinstance(spec.get(key), (str, type(None))):
             yield f"{where}.{key}: must be a text"
     yield from _amounts(spec, where)
-    for kind in ("containers", "initContainers"):
+    for kind in IN_SPEC:
         items = spec.get(kind)
         for index, container in enumerate(items if isinstance(items, list) else ()):
             if isinstance(container, dict):

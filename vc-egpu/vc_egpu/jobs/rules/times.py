@@ -8,6 +8,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from vc_egpu.volcano.api.meta import LONGEST_DURATION
+
 _UNITS_S: Final = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -18,12 +20,25 @@ _UNITS_S: Final = {
     "m": 60.0,
     "h": 3600.0,
 }
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)|0")
+_LONGEST_TIME: Final = 64
+"""Characters; ``2026-01-02T03:04:05.123456789+01:00`` has 35."""
 
 
 def duration_s(text: str) -> float:
-    """``1h30m`` -> 5400.0 seconds. The text has passed the model's pattern."""
-    total_s = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
+    """``1h30m`` -> 5400.0 seconds; raises ValueError for what the model's pattern does not take.
+
+    One scan from left to right over a short text: a search would begin again at each of many digits.
+    """
+    if len(text) > LONGEST_DURATION:
+        raise ValueError(f"a duration of {len(text)} characters, at most {LONGEST_DURATION}")
+    at, total_s = int(text.startswith("-")), 0.0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None:
+            raise ValueError(f"{text!r} is no duration")
+        total_s += float(part[1]) * _UNITS_S[part[2]] if part[1] else 0.0
+        at = part.end()
     return -total_s if text.startswith("-") else total_s
 
 
@@ -38,7 +53,7 @@ def duration(length_s: float) -> str:
 
 def seconds(text: Any) -> float:
     """An RFC 3339 time as seconds since the epoch; 0 for anything else."""
-    if not isinstance(text, str):
+    if not isinstance(text, str) or len(text) > _LONGEST_TIME:
         return 0.0
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -80,7 +80,7 @@ class PodView:
             phase=_pod_phase(status.get("phase")),
             terminating=bool(metadata.get("deletionTimestamp")),
             out_of_sync=annotations.get(names.OUT_OF_SYNC) == "true",
-            ready=bool(containers) and all(c.get("ready") for c in containers),
+            ready=bool(containers) and all(c.get("ready") for c in every),
             restarts=sum(int(container.get("restartCount") or 0) for container in every),
             exit_code=int(ended["exitCode"]) if "exitCode" in ended else None,
             created_at=seconds(metadata.get("creationTimestamp")),

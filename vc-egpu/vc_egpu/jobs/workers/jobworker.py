@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -12,18 +11,19 @@ from vc_egpu.jobs.known.cluster import Known, Target
 from vc_egpu.jobs.known.pods import CachedPod
 from vc_egpu.jobs.objects import podgroups, pods
 from vc_egpu.jobs.objects.services import InTheWay, ObjectKeeper
-from vc_egpu.jobs.rules import defaults
+from vc_egpu.jobs.rules import defaults, extent
 from vc_egpu.jobs.rules.draft import FINISHED, Decision, Group
 from vc_egpu.jobs.rules.machine import decide
-from vc_egpu.jobs.rules.plugins import plugins_of
+from vc_egpu.jobs.rules.plugins import Plugin, plugins_of
 from vc_egpu.jobs.rules.views import GroupView, Order, World
 from vc_egpu.jobs.workers.memory import Memory
 from vc_egpu.jobs.workers.podwriter import PodWriter, unless_gone
+from vc_egpu.jobs.workers.turns import Turns
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
 from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, VOLCANO_JOBS
 from vc_egpu.kube.wire.errors import AlreadyExists, NotFound, Refused, Unavailable
 from vc_egpu.volcano.api.command import Command
-from vc_egpu.volcano.api.job import Job, JobAction, Task
+from vc_egpu.volcano.api.job import Job, JobAction, JobPhase, Task
 from vc_egpu.volcano.api.meta import ModelError
 
 LONGEST_WAIT_S: Final = 3600.0
@@ -40,7 +40,7 @@ class JobWorker:
         api: ApiConnection,
         known: Known,
         *,
-        executor: Executor,
+        turns: Turns,
         recorder: EventRecorder,
         metrics: Metrics,
         local_scheduler: str,
@@ -54,9 +54,8 @@ class JobWorker:
         self._local_scheduler = local_scheduler
         self._clock = clock
         self._memory = Memory(known, clock)
-        self._pods = PodWriter(
-            api, known.pods, self._memory, executor=executor, metrics=metrics, got_on=got_on
-        )
+        self._turns = turns
+        self._pods = PodWriter(api, known.pods, self._memory, turns=turns, metrics=metrics, got_on=got_on)
         self._objects = ObjectKeeper(api)
 
     # --- reported by the watches ---------------------------------------------------------------------
@@ -87,6 +86,7 @@ class JobWorker:
             stored = Job.parse(raw)
         except ModelError as error:
             self._recorder.event(raw, "Warning", "Malformed", str(error))
+            self._say_malformed(raw, str(error))
             return None
         if stored.metadata.deletion_timestamp:
             self.forget(uid)
@@ -102,11 +102,23 @@ class JobWorker:
         if world.pods:
             for text in self._ignored(whole, job, unreadable):
                 self._recorder.event(raw, "Warning", "Ignored", text)
-        decision = decide(world, refusals)
-        self._execute(raw, job, world, decision, command)
+        decision = decide(world, [extent.told(refusals)] if refusals else [])
+        finished = self._execute(raw, job, world, decision, command)
+        self._memory.note_end(uid, finished=finished)
+        if not finished:
+            return 0.0
         if decision.wake_at is not None:
             return min(max(0.01, decision.wake_at - self._clock()), LONGEST_WAIT_S)
         return None
+
+    def _say_malformed(self, raw: Json, text: str) -> None:
+        """In the status, too, if the Job has not begun: events pass. The Job may be older than a bound."""
+        status = raw.get("status") or {}
+        state = status.get("state") or {}
+        said = {"phase": JobPhase.PENDING.value, "reason": "Refused", "message": extent.told([text])}
+        if state.get("phase") in {None, "", JobPhase.PENDING.value} and {**state, **said} != state:
+            with suppress(Refused):  # a bound of the CRD may hold for the whole object
+                self._write_status(raw, {**status, "state": {**state, **said}})
 
     @staticmethod
     def _ignored(whole: Job, job: Job, unreadable: list[str]) -> Iterator[str]:
@@ -114,7 +126,7 @@ class JobWorker:
         if job is not whole:
             yield from defaults.beyond(whole)
         if unreadable:
-            yield f"{'; '.join(unreadable)}: no pod is made until this is put right"
+            yield f"{extent.told(unreadable)}: no pod is made until this is put right"
 
     def _world(self, job: Job, command: Command | None, *, readable: bool) -> World:
         namespace, uid = job.metadata.namespace, job.metadata.uid
@@ -140,7 +152,12 @@ class JobWorker:
 
     def _execute(
         self, raw: Json, job: Job, world: World, decision: Decision, command: Command | None
-    ) -> None:
+    ) -> bool:
+        """Carry the decision out; False if the look's time was up before all of it was done.
+
+        Then the rest follows from what was done, as it does after a crash: the next look decides on it.
+        """
+        until = self._turns.end_of_look()
         status = decision.status
         if decision.status_first and status is not None:
             raw = self._write_status(raw, status)
@@ -148,18 +165,25 @@ class JobWorker:
         if command is not None:
             self._take_down(job, command, world.order)
         self._memory.settle(job.metadata.uid, world.evictions, decision)
-        self._pods.delete(job, decision.kills)
-        refusal = self._make(job, world, decision)
+        if not self._pods.delete(job, decision.kills, until):
+            if decision.status_first:
+                self._say(raw, decision)  # the next look finds the status as it is, and says nothing of it
+            return False
+        refusal, all_made = self._make(raw, job, world, decision, until)
         if refusal is not None:
             self._recorder.event(raw, "Warning", "FailedCreate", refusal.message)
         if status is not None:
             raw = self._write_status(raw, status)
-        for note in decision.notes:
-            self._recorder.event(raw, "Warning" if note.warning else "Normal", note.reason, note.text)
+        self._say(raw, decision)
         if decision.delete_job:
             self._delete_job(raw["metadata"])
         if refusal is not None:
             raise refusal  # tried again after a while; what could be done, and said, stands
+        return all_made
+
+    def _say(self, raw: Json, decision: Decision) -> None:
+        for note in decision.notes:
+            self._recorder.event(raw, "Warning" if note.warning else "Normal", note.reason, note.text)
 
     def _write_status(self, raw: Json, status: Json) -> Json:
         answer = self._api.update_status(VOLCANO_JOBS, {**raw, "status": status})
@@ -187,21 +211,24 @@ class JobWorker:
         # The Job moves on at once, and the watch may be slow: a Command is obeyed once.
         self._known.commands.gone((meta.namespace, meta.name), meta.uid)
 
-    def _make(self, job: Job, world: World, decision: Decision) -> Refused | Unavailable | None:
-        """Make what is missing; returns why not all of it could be made."""
+    def _make(
+        self, raw: Json, job: Job, world: World, decision: Decision, until: float
+    ) -> tuple[Refused | Unavailable | None, bool]:
+        """Make what is missing; returns why not all could be made, and whether all was begun in time."""
+        all_made = True
         try:
             self._tend_group(job, world, decision)
             if decision.create:
-                self._create(job, decision.create)
+                all_made = self._create(raw, job, decision.create, until)
             elif world.readable and world.group is not None and job.status.state.phase not in FINISHED:
-                self._objects.ensure(job)
+                self._ensure_objects(raw, job, plugins_of(job))
         except (Refused, InTheWay) as refusal:
-            return refusal
+            return refusal, True
         except Unavailable as error:
             if not error.status:
                 raise  # there was no answer at all
-            return error  # a user's webhook does not answer, for example
-        return None
+            return error, True  # a user's webhook does not answer, for example
+        return None, all_made
 
     def _tend_group(self, job: Job, world: World, decision: Decision) -> None:
         group = world.group
@@ -228,12 +255,21 @@ class JobWorker:
                 body = {"metadata": {"uid": group.uid}, "spec": patch}
                 self._known.groups.put(self._api.patch(POD_GROUPS, name, body, namespace))
 
-    def _create(self, job: Job, wanted: Iterable[tuple[Task, int]]) -> None:
-        """Make the objects that pods need, then the pods."""
+    def _ensure_objects(
+        self, raw: Json, job: Job, plugins: Sequence[Plugin], *, look_again: bool = False
+    ) -> None:
+        if self._objects.ensure(job, plugins, look_again=look_again):
+            for text in filter(None, (plugin.warning() for plugin in plugins)):
+                self._recorder.event(raw, "Warning", "HostsLeftOut", text)
+
+    def _create(self, raw: Json, job: Job, wanted: Sequence[tuple[Task, int]], until: float) -> bool:
+        """Make the objects that pods need, then the pods; False if time was up before all were begun."""
         # A pod whose host list was deleted waits for it without end, as for a volume: so look at all of them.
-        self._objects.ensure(job, look_again=not self._memory.was_refused(job.metadata.uid))
-        plugins = plugins_of(job)
-        self._pods.make(
-            job,
-            [pods.build_pod(job, task, index, plugins, self._local_scheduler) for task, index in wanted],
-        )
+        uid, plugins = job.metadata.uid, plugins_of(job)
+        look_again = not self._memory.was_refused(uid) and not self._memory.goes_on(uid)
+        self._ensure_objects(raw, job, plugins, look_again=look_again)
+
+        def build(one: tuple[Task, int]) -> Json:
+            return pods.build_pod(job, *one, plugins, self._local_scheduler)
+
+        return self._pods.make(job, wanted, build, until)

@@ -24,6 +24,7 @@ class Memory:
         """UIDs of pods that we deleted and whose end no watch has reported, each with its Job's UID."""
         self._group_specs: dict[str, tuple[int | None, Json]] = {}
         self._refused: set[str] = set()
+        self._unfinished: set[str] = set()
 
     def pod_gone(self, pod: CachedPod) -> None:
         """A pod of a Job was deleted: it counts as evicted unless we, or the admission layer, deleted it."""
@@ -31,9 +32,9 @@ class Memory:
             return
         namespace, name, uid = pod.job
         with self._lock:
-            job = self._known.jobs.get((namespace, name))
+            known = self._known.jobs.uid((namespace, name))
             ours = self._killed.pop(pod.uid, None) is not None
-            if job is None or job["metadata"]["uid"] != uid:
+            if known != uid:
                 return  # the Job went before its pods: no look will ask about them
             if not ours and not pod.view.out_of_sync:
                 view = pod.view
@@ -53,6 +54,7 @@ class Memory:
             self._first_seen.pop(uid, None)
             self._group_specs.pop(uid, None)
             self._refused.discard(uid)
+            self._unfinished.discard(uid)
             for pod in [pod for pod, job in self._killed.items() if job == uid]:
                 del self._killed[pod]
 
@@ -101,3 +103,16 @@ class Memory:
                 self._refused.add(uid)
             else:
                 self._refused.discard(uid)
+
+    def goes_on(self, uid: str) -> bool:
+        """Whether the last look at the Job ended because its time was up."""
+        with self._lock:
+            return uid in self._unfinished
+
+    def note_end(self, uid: str, *, finished: bool) -> None:
+        """A look at the Job did all that it decided, or its time was up before."""
+        with self._lock:
+            if finished:
+                self._unfinished.discard(uid)
+            else:
+                self._unfinished.add(uid)

@@ -1,8 +1,7 @@
 """Writes to the pods of a Job, many at the same time."""
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from vc_egpu.jobs.health import Metrics
 from vc_egpu.jobs.known.latest import Latest
@@ -10,12 +9,16 @@ from vc_egpu.jobs.known.pods import CachedPod, trim
 from vc_egpu.jobs.objects.services import InTheWay
 from vc_egpu.jobs.rules.draft import Kill
 from vc_egpu.jobs.workers.memory import Memory
+from vc_egpu.jobs.workers.turns import Outcome, Turns
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import PODS
 from vc_egpu.kube.wire.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, Temporary
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_of
+
+T = TypeVar("T")
+_Concern = Callable[[KubeError], bool]
 
 
 class PodWriter:
@@ -27,7 +30,7 @@ class PodWriter:
         pods: Latest[CachedPod],
         memory: Memory,
         *,
-        executor: Executor,
+        turns: Turns,
         metrics: Metrics,
         got_on: Callable[[], None],
     ) -> None:
@@ -35,29 +38,40 @@ class PodWriter:
         self._api = api
         self._pods = pods
         self._memory = memory
-        self._executor = executor
+        self._turns = turns
         self._metrics = metrics
         self._got_on = got_on
 
-    def delete(self, job: Job, kills: Iterable[Kill]) -> None:
-        """Delete these pods of the Job; raises KubeError."""
-        self._each(self._delete, kills, job)
+    def delete(self, job: Job, kills: Sequence[Kill], until: float) -> bool:
+        """Delete these pods of the Job; False if time was up before all were begun. Raises KubeError.
 
-    def make(self, job: Job, documents: Iterable[Json]) -> None:
-        """Make these pods of the Job; raises KubeError.
+        ``until``: the end of the look, see :meth:`Turns.end_of_look`.
+        """
+        return self._each(lambda kill: self._delete(kill, job), kills, until, is_over=_never).all_begun
+
+    def make(self, job: Job, wanted: Sequence[T], build: Callable[[T], Json], until: float) -> bool:
+        """Make these pods of the Job; False if time was up before all were begun. Raises KubeError.
+
+        ``build`` gives the document of one pod. The thread that sends it builds it: together, the pods of a
+        large Job would not fit into memory.
 
         If the API server refused pods at the last look, one goes ahead alone. A Job whose quota is used up,
         or whose webhook does not answer, would otherwise try all of its pods at every look.
         """
-        uid, wanted = job.metadata.uid, list(documents)
+
+        def send(one: T) -> None:
+            self._make(build(one), job)
+
+        uid = job.metadata.uid
         ahead = 1 if self._memory.was_refused(uid) else 0
         try:
-            self._each(self._make, wanted[:ahead], job)
-            self._each(self._make, wanted[ahead:], job, while_it_answers=True)
+            self._each(send, wanted[:ahead], until, is_over=_never)
+            all_begun = self._each(send, wanted[ahead:], until, is_over=_concerns_all).all_begun
         except (Refused, Temporary):
             self._memory.note_refusal(uid, refused=True)
             raise
         self._memory.note_refusal(uid, refused=False)
+        return all_begun
 
     def _delete(self, kill: Kill, job: Job) -> None:
         namespace, pod = job.metadata.namespace, kill.pod
@@ -92,37 +106,23 @@ class PodWriter:
         self._pods.put(trim(answer))
 
     def _each(
-        self,
-        work: Callable[[Any, Job], None],
-        items: Iterable[Any],
-        job: Job,
-        *,
-        while_it_answers: bool = False,
-    ) -> None:
-        """Do it for all, side by side; raise the first failure after all were tried.
+        self, work: Callable[[Any], None], items: Sequence[Any], until: float, *, is_over: _Concern
+    ) -> Outcome:
+        """Do it for all, side by side; raises one of the failures after that."""
+        outcome = self._turns.each(work, items, until=until, is_over=is_over, got_on=self._got_on)
+        if outcome.errors:
+            named = (error for error in outcome.errors if isinstance(error, (Refused, InTheWay)))
+            raise next(named, outcome.errors[0])
+        return outcome
 
-        ``while_it_answers``: after a failure that concerns all, leave out what has not begun. Each write may
-        take as long as a time-out, and the writes of other Jobs wait behind all of them.
-        """
-        values = list(items)
-        if len(values) == 1:
-            work(values[0], job)
-            return
-        errors: list[KubeError] = []
-        futures = [self._executor.submit(work, value, job) for value in values]
-        for future in futures:
-            if future.cancelled():
-                continue
-            try:
-                future.result()
-            except KubeError as error:
-                errors.append(error)
-                if while_it_answers and isinstance(error, Temporary) and not isinstance(error, InTheWay):
-                    for later in futures:
-                        later.cancel()
-            self._got_on()
-        if errors:
-            raise next((error for error in errors if isinstance(error, (Refused, InTheWay))), errors[0])
+
+def _concerns_all(error: KubeError) -> bool:
+    """Each further write may take as long as a time-out, and writers are lost to other Jobs meanwhile."""
+    return isinstance(error, Temporary) and not isinstance(error, InTheWay)
+
+
+def _never(error: KubeError) -> bool:  # noqa: ARG001 - as the other answers to a failure
+    return False
 
 
 def unless_gone(call: Callable[[], object]) -> None:

@@ -10,6 +10,7 @@ The type answers both questions, so that callers never compare status codes::
     │       └── BudgetExhausted     an eviction that a PodDisruptionBudget does not allow now
     ├── Stale                   the world is not as we thought: read again, decide again
     │   ├── NotFound            404
+    │   │   └── ImpossibleName      not sent: no object can have this name, and it would address another
     │   ├── AlreadyExists       409 on create
     │   ├── Conflict            409: another writer was first, or a precondition (UID, version) failed
     │   └── Gone                410: that version is too old to go on from; list again
@@ -24,6 +25,8 @@ The HTTP library and the `kubernetes` package can be replaced; their exceptions 
 
 from collections.abc import Mapping
 from typing import Any, Final
+
+from vc_egpu.volcano.api.paths import PathNameError
 
 
 class KubeError(Exception):
@@ -68,6 +71,13 @@ class Stale(KubeError):  # noqa: N818 - the name says what to do about it
 
 class NotFound(Stale):
     """No such object (or no such API)."""
+
+
+class ImpossibleName(NotFound, PathNameError):  # noqa: N818 - as all of these
+    """No object can have this name: ``.``, ``..``, an empty one, one with ``/`` or ``%``. Nothing was sent.
+
+    Names come out of objects that tenants write. So it is first of all what the server would have answered.
+    """
 
 
 class AlreadyExists(Stale):

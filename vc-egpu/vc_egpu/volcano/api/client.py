@@ -15,11 +15,11 @@ are then its ``ApiException``), or :class:`vc_egpu.kube.ApiConnection` (with :mo
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Literal, Protocol, TypeVar
-from urllib.parse import quote
 
 from vc_egpu.volcano.api.command import Command, CommandAction
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.api.meta import ApiObject, Json, ModelError
+from vc_egpu.volcano.api.paths import segment
 from vc_egpu.volcano.api.podgroup import PodGroup, PodGroupPhase
 from vc_egpu.volcano.api.queue import Queue
 
@@ -97,25 +97,31 @@ class Api(Generic[T]):
         self._model = model
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
-        """The request path; namespace None: all namespaces (or a cluster-wide kind)."""
-        model = self._model
-        if name == "":  # on the wire it would mean the whole collection: `delete` would leave nothing of it
-            raise ValueError(f"{model.__name__}: the name is empty")
+        """The request path; namespace None: all namespaces (or a cluster-wide kind).
+
+        Raises :class:`~.paths.PathNameError`, a ``ValueError``, for a name that would address another object.
+        """
+        model, kind = self._model, self._model.__name__
         parts = ["/apis", model.GROUP, model.VERSION]
-        if model.NAMESPACED and namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
-        elif model.NAMESPACED and name:
-            raise ValueError(f"{model.__name__} {name!r}: a namespace is needed")
+        if model.NAMESPACED and namespace is not None:
+            parts += ["namespaces", segment(namespace, kind, "namespace")]
+        elif model.NAMESPACED and name is not None:
+            raise ValueError(f"{kind} {name!r}: a namespace is needed")
         parts.append(model.PLURAL)
-        if name:
-            parts.append(quote(name, safe=""))
+        if name is not None:
+            parts.append(segment(name, kind))
         if subresource:
-            parts.append(subresource)
+            parts.append(segment(subresource, kind, "subresource"))
         return "/".join(parts)
+
+    def _path_of(self, name: str, namespace: str | None, subresource: str = "") -> str:
+        """The path of one object: a name that is missing must not mean all of them."""
+        segment(name, self._model.__name__)
+        return self.path(namespace, name, subresource)
 
     def get(self, name: str, namespace: str | None = None) -> T:
         """One object."""
-        return self._parse(self._connection.request("GET", self.path(namespace, name)))
+        return self._parse(self._connection.request("GET", self._path_of(name, namespace)))
 
     def list(
         self,
@@ -162,12 +168,12 @@ class Api(Generic[T]):
 
         A PodGroup's status goes with it: Volcano's CRD has no status subresource there.
         """
-        path = self.path(value.metadata.namespace or None, value.metadata.name)
+        path = self._path_of(value.metadata.name, value.metadata.namespace or None)
         return self._parse(self._connection.request("PUT", path, value.document()))
 
     def replace_status(self, value: T) -> T:
         """Replace only the status of a Job or Queue."""
-        path = self.path(value.metadata.namespace or None, value.metadata.name, "status")
+        path = self._path_of(value.metadata.name, value.metadata.namespace or None, "status")
         return self._parse(self._connection.request("PUT", path, value.document()))
 
     def patch(
@@ -182,7 +188,7 @@ class Api(Generic[T]):
         """Change parts: a merge patch (a document) or a JSON patch (a list of operations)."""
         return self._parse(
             self._connection.request(
-                "PATCH", self.path(namespace, name, subresource), body, content_type=_PATCH_TYPES[kind]
+                "PATCH", self._path_of(name, namespace, subresource), body, content_type=_PATCH_TYPES[kind]
             )
         )
 
@@ -191,7 +197,7 @@ class Api(Generic[T]):
         body: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid is not None:
             body["preconditions"] = {"uid": uid}
-        self._connection.request("DELETE", self.path(namespace, name), body)
+        self._connection.request("DELETE", self._path_of(name, namespace), body)
 
     def _parse(self, document: Json) -> T:
         return self._model.parse(document)

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from vc_egpu.volcano.api.meta import (
+    LONGEST_PATH,
     AnyObject,
     ApiModel,
     ApiObject,
@@ -156,7 +157,7 @@ class Task(ApiModel):
 class Volume(ApiModel):
     """A claim that all pods of the Job mount."""
 
-    mount_path: Annotated[str, Field(min_length=1, pattern=r"^[^:]+$")]
+    mount_path: Annotated[str, Field(min_length=1, max_length=LONGEST_PATH, pattern=r"^[^:]+$")]
     """Where all containers see it."""
     volume_claim_name: Annotated[str | None, Field(max_length=253)] = None
     """An existing claim."""

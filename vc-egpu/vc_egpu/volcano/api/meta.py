@@ -35,12 +35,20 @@ DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 Int32 = Annotated[int, Field(strict=True, ge=-(2**31), le=INT32_MAX)]
 Count = Annotated[int, Field(strict=True, ge=0, le=INT32_MAX)]
 Positive = Annotated[int, Field(strict=True, ge=1, le=INT32_MAX)]
+LONGEST_QUANTITY: Final = 64
+"""Characters. ``9223372036854775807`` has 19."""
+LONGEST_DURATION: Final = 64
+"""Characters. Go's longest, ``2562047h47m16.854775807s``, has 24."""
+LONGEST_PATH: Final = 4096
+"""Bytes of a path on Linux."""
 Quantity = Annotated[
-    Annotated[int, Field(strict=True)] | Annotated[str, StringConstraints(pattern=QUANTITY_PATTERN)],
+    Annotated[int, Field(strict=True)]
+    | Annotated[str, StringConstraints(max_length=LONGEST_QUANTITY, pattern=QUANTITY_PATTERN)],
     WithJsonSchema(
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "pattern": QUANTITY_PATTERN,
+            "maxLength": LONGEST_QUANTITY,
             "x-kubernetes-int-or-string": True,
         }
     ),
@@ -50,9 +58,13 @@ Quantities = dict[str, Quantity]
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 """RFC 3339, kept as text: parsing and formatting would not round-trip."""
 GoDuration = Annotated[
-    str, StringConstraints(pattern=r"^-?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$")
+    str,
+    StringConstraints(
+        max_length=LONGEST_DURATION,
+        pattern=r"^-?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$",
+    ),
 ]
-"""Go's notation: ``90s``, ``1h30m``."""
+"""Go's notation: ``90s``, ``1h30m``; at most :data:`LONGEST_DURATION` characters."""
 AnyObject = Annotated[Json, WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
 """A part whose fields belong to Kubernetes, not to Volcano: passed on as it is."""
 SubdomainName = Annotated[str, StringConstraints(max_length=253, pattern=DNS_SUBDOMAIN)]

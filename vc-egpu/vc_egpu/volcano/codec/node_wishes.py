@@ -8,6 +8,7 @@ people write is some dozen of each.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.words import names
 
 MOST_RESOURCES: Final = 64
@@ -82,20 +83,15 @@ def entries(text: object) -> list[str]:
     return [entry for piece in str(text or "").split(",") if (entry := piece.strip())]
 
 
-def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for key in ("initContainers", "containers"):
-        yield from map(_mapping, _list(spec.get(key)))
-
-
 def _resources(spec: Mapping[str, Any]) -> set[str]:
-    resources = [_mapping(container.get("resources")) for container in _containers(spec)]
+    resources = [_mapping(container.get("resources")) for container in containers_of(spec)]
     return {
         name for each in resources for kind in ("limits", "requests") for name in _mapping(each.get(kind))
     }
 
 
 def _ports(spec: Mapping[str, Any]) -> int:
-    ports = [_mapping(port) for container in _containers(spec) for port in _list(container.get("ports"))]
+    ports = [_mapping(port) for container in containers_of(spec) for port in _list(container.get("ports"))]
     return len(ports) if spec.get("hostNetwork") else sum(1 for port in ports if port.get("hostPort"))
 
 

@@ -18,6 +18,7 @@ from vc_egpu.core.model.cluster import (
     Toleration,
 )
 from vc_egpu.volcano import room
+from vc_egpu.volcano.api.containers import IN_SPEC, is_sidecar
 from vc_egpu.volcano.codec.cluster_codec import (
     Document,
     Owner,
@@ -271,8 +272,7 @@ def _index(task: str, text: str) -> int:
 
 _METADATA_READ: Final = ("annotations", room.TAKEN_OUT, "labels", "ownerReferences")
 _SPEC_READ: Final = (
-    "containers",
-    "initContainers",
+    *IN_SPEC,
     "tolerations",
     "affinity",
     "nodeSelector",
@@ -380,8 +380,7 @@ def models_like(text: str, table: ModelTable) -> frozenset[str]:
 
 
 def _host_ports(spec: Document) -> tuple[tuple[str, str, int], ...]:
-    containers = [*(spec.get("containers") or ())]
-    containers += [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    containers = [*(spec.get("containers") or ()), *filter(is_sidecar, spec.get("initContainers") or ())]
     # In the host's network all ports are the host's: templates of Jobs do not say so.
     where = ("hostPort", "containerPort") if spec.get("hostNetwork") else ("hostPort",)
     return tuple(

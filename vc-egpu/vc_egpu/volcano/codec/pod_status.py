@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from vc_egpu.core.model.cluster import PodPhase
+from vc_egpu.volcano.api.containers import end_of, statuses_of, waiting_of
 from vc_egpu.volcano.codec.cluster_codec import Document, instant
 from vc_egpu.volcano.codec.sums import is_over
 from vc_egpu.volcano.words import names
@@ -24,10 +25,7 @@ def finished_at(status: Document) -> float | None:
     """When a pod that is over ended: its last container's end, else the moment the kubelet took it."""
     if not is_over(status):
         return None
-    ends = [
-        instant(((c.get("state") or {}).get("terminated") or {}).get("finishedAt"))
-        for c in status.get("containerStatuses") or ()
-    ]
+    ends = [instant(end_of(container).get("finishedAt")) for container in statuses_of(status)]
     changes = [instant(c.get("lastTransitionTime")) for c in status.get("conditions") or ()]
     return max([*ends, *changes, instant(status.get("startTime"))], default=0.0)
 
@@ -56,9 +54,8 @@ def refusal_of(status: Document) -> str:
 
 def start_error_of(status: Document) -> str:
     """Why our agent keeps a container from starting, if it does."""
-    for container in status.get("containerStatuses") or ():
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        message = str(waiting.get("message") or "")
+    for container in statuses_of(status):
+        message = str(waiting_of(container).get("message") or "")
         if "PreStartContainer" in message or "CDI device" in message:
             return message[:512]
     return ""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from vc_egpu.volcano.api.containers import containers_of, is_sidecar
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import CARD_CORES_PERCENT, ContainerRequest, Request
 from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
@@ -73,7 +74,7 @@ def is_managed(spec: Mapping[str, Any]) -> bool:
     """True if any container of this pod spec asks for more than 0 of a model in its limits or requests."""
     return any(
         asked_in(_resources(container, kind)) is not None
-        for container in (*_items(spec, "initContainers"), *_items(spec, "containers"))
+        for container in containers_of(spec)
         for kind in ("limits", "requests")
     )
 
@@ -151,7 +152,7 @@ def _containers(spec: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mappi
         yield (
             _path(path, "initContainers", container, index),
             container,
-            container.get("restartPolicy") == "Always",
+            is_sidecar(container),
         )
     for index, container in enumerate(_items(spec, "containers")):
         yield _path(path, "containers", container, index), container, True

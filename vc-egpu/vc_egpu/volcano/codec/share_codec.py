@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from vc_egpu.core.model.cluster import CardAsk, CardId, Share
+from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.sums import units
 from vc_egpu.volcano.words.annotations import Cards, Request
@@ -31,7 +32,7 @@ def memory_limits(spec: Document) -> dict[str, int]:
     """The containers' own memory limits in MiB, of those that have one; a pod-level limit bounds each."""
     pod_level = ((spec.get("resources") or {}).get("limits") or {}).get("memory")
     limits = {}
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+    for container in containers_of(spec):
         own = ((container.get("resources") or {}).get("limits") or {}).get("memory")
         given = [units(limit) >> 20 for limit in (own, pod_level) if limit is not None]
         if given:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from vc_egpu.core.model.cluster import Resources
+from vc_egpu.volcano.api.containers import is_sidecar, statuses_of
 from vc_egpu.volcano.words.quantity import parse, parse_scaled
 from vc_egpu.volcano.words.resource_names import classify
 
@@ -78,10 +79,7 @@ def given(status: Document) -> Given:
     if is_over(status):
         return NOTHING_GIVEN
     containers = {
-        str(one.get("name")): _both(one)
-        for key in ("containerStatuses", "initContainerStatuses")
-        for one in status.get(key) or ()
-        if one.get("resources") is not None
+        str(one.get("name")): _both(one) for one in statuses_of(status) if one.get("resources") is not None
     }
     level = _both(status) if status.get("resources") is not None else None
     if not containers and level is None:
@@ -137,7 +135,7 @@ def _with_init(total: Resources, init_containers: Iterable[Document], has: Given
     sidecars = Resources()
     peak = Resources()
     for container in init_containers:
-        if container.get("restartPolicy") == "Always":
+        if is_sidecar(container):
             request = _requests(container, has)
             sidecars = _plus(sidecars, request)
             peak = _max(peak, sidecars)

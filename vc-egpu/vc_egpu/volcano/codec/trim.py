@@ -17,6 +17,7 @@ from typing import Any, Final
 import orjson
 
 from vc_egpu.volcano import room
+from vc_egpu.volcano.api.containers import IN_SPEC, IN_STATUS, containers_of, waiting_of
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.plugin_ports import MOST_ARGUMENTS, PLUGINS_WITH_PORTS
 from vc_egpu.volcano.codec.pod_codec import is_managed, takes_room
@@ -192,7 +193,7 @@ def _common(spec: Document, keys: Iterable[str], *, named: bool) -> Json:
     """The part of a spec that many pods share, once for all of them; ``named``: with names of containers."""
     part = _some(spec, keys)
     keep = _CONTAINER if named else _CONTAINER[1:]
-    for kind in ("containers", "initContainers"):
+    for kind in IN_SPEC:
         if containers := spec.get(kind):
             part[kind] = [_container(c, keep, in_hosts_network="hostNetwork" in part) for c in containers]
     text = orjson.dumps(part)
@@ -217,9 +218,10 @@ def _managed_status(status: Document, resized: Json) -> Json:
     if ends := _ends(status):
         return kept | ends
     kept |= resized
-    if containers := status.get("containerStatuses"):
-        given = resized.get("containerStatuses") or [{}] * len(containers)
-        kept["containerStatuses"] = [_waiting(c) | has for c, has in zip(containers, given, strict=True)]
+    for kind in IN_STATUS:
+        if containers := status.get(kind):
+            given = resized.get(kind) or [{}] * len(containers)
+            kept[kind] = [_waiting(c) | has for c, has in zip(containers, given, strict=True)]
     ours = [c for c in status.get("conditions") or () if c["type"].startswith(f"{names.DOMAIN}/")]
     if ours:
         kept["conditions"] = ours + resized.get("conditions", [])
@@ -230,8 +232,8 @@ def _resized(spec: Document, status: Document) -> Json:
     """For a pod that is being resized: what its node has given it. All others have what their spec says."""
     if is_over(status):
         return {}
-    asked = {c.get("name"): c for kind in ("containers", "initContainers") for c in spec.get(kind) or ()}
-    given = {key: status[key] for key in ("containerStatuses", "initContainerStatuses") if status.get(key)}
+    asked = {c.get("name"): c for c in containers_of(spec)}
+    given = {key: status[key] for key in IN_STATUS if status.get(key)}
     pairs = [(one, asked.get(one.get("name"), {})) for statuses in given.values() for one in statuses]
     if not any(_is_unlike(has, asks) for has, asks in (*pairs, (status, spec))):
         return {}
@@ -255,12 +257,12 @@ def _ends(status: Document) -> Json:
     """For a pod that is over: what says when it ended, and why."""
     if not is_over(status):
         return {}
-    return _some(status, ("conditions", "containerStatuses"))
+    return _some(status, ("conditions", *IN_STATUS))
 
 
 def _waiting(container: Document) -> Json:
     """Why a container does not start, where it does not."""
-    waiting = (container.get("state") or {}).get("waiting")
+    waiting = waiting_of(container)
     return {"state": {"waiting": _some(waiting, ("message",))}} if waiting else {}
 
 

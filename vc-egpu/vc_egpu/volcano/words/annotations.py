@@ -169,6 +169,8 @@ class NodeCards(Wire):
     max_sharers: Annotated[int, Field(strict=True, ge=1, le=1000)] = 100
     problem: Annotated[str, Field(max_length=512)] = ""
     """Non-empty: the node takes nothing, and why."""
+    warning: Annotated[str, Field(max_length=512)] = ""
+    """Non-empty: the node takes work, and this is to be put right."""
     cards: Annotated[tuple[NodeCard, ...], Field(max_length=MAX_CARDS_PER_NODE)] = ()
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.words.quantity import QuantityError, parse_whole
 
 FOREIGN_RESOURCES: Final = (
@@ -56,8 +57,7 @@ def asked(spec: Mapping[str, Any]) -> set[str]:
     """Names of the extended resources that a pod's containers request, whichever plugin offers them."""
     return {
         name
-        for key in ("containers", "initContainers")
-        for container in spec.get(key) or ()
+        for container in containers_of(spec)
         for name, raw in ((container.get("resources") or {}).get("requests") or {}).items()
         if "/" in name and amount(raw) > 0
     }

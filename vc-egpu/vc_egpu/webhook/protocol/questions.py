@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from vc_egpu.kube.resources import BATCH_JOBS, JOB_SETS, REPLICA_SETS, STATEFUL_SETS, Resource
+from vc_egpu.kube.resources import BATCH_JOBS, JOB_SETS, PODS, REPLICA_SETS, STATEFUL_SETS, Resource
+from vc_egpu.volcano.api.paths import problem_of
+from vc_egpu.volcano.words import names
 from vc_egpu.webhook.protocol.decision import Json
 
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
@@ -88,18 +90,26 @@ class MakerLookup:
 
     @classmethod
     def of(cls, namespace: str, reference: Mapping[str, Any]) -> "MakerLookup | None":
-        """For what this owner reference names; None if it names none, and for kinds that we may not read."""
+        """For what this owner reference names; None if it names none, and for kinds that we may not read.
+
+        Users may write anything into a reference: what can be no name is not asked for.
+        """
         kind = (str(reference.get("apiVersion") or ""), str(reference.get("kind") or ""))
-        if kind not in MAKERS:
+        name, uid = reference.get("name"), reference.get("uid")
+        if kind not in MAKERS or not isinstance(name, str) or not isinstance(uid, str):
             return None
-        return cls(namespace, *kind, str(reference.get("name") or ""), str(reference.get("uid") or ""))
+        can_be = uid and len(name) <= names.LONGEST_OBJECT_NAME and not problem_of(name)
+        return cls(namespace, *kind, name, uid) if can_be else None
 
 
 MAKERS: Final[Mapping[tuple[str, str], Resource]] = {
     (resource.api_version, resource.kind): resource
-    for resource in (REPLICA_SETS, STATEFUL_SETS, BATCH_JOBS, JOB_SETS)
+    for resource in (REPLICA_SETS, STATEFUL_SETS, BATCH_JOBS, JOB_SETS, PODS)
 }
-"""By apiVersion and kind: Kubernetes' own, and what its batch working group adds to them."""
+"""By apiVersion and kind: Kubernetes' own, and what its batch working group adds to them.
+
+A pod makes pods where a Spark driver makes its executors.
+"""
 
 Question = Access | PodGroupLookup | QueueLookup | MakerLookup
 

@@ -3,8 +3,19 @@
 Other operators have gangs as well as Volcano Jobs. They make PodGroups for their own kinds (a RayCluster, an
 MPIJob, a PyTorchJob, a LeaderWorkerSet), and pods that name them. Some of these pods need no cards. A pod
 belongs to a group if its controller owns the group. It also belongs if the group's owner made that
-controller, as far as Kubernetes' own kinds show it. Otherwise the pod's creator must be allowed to change the
-PodGroup, as such an operator is.
+controller, as far as Kubernetes' own kinds show it. Pods are such a kind: a Spark driver makes its executors.
+Otherwise the pod's creator must be allowed to change the PodGroup, as such an operator is.
+
+What this rule does not do: it keeps no tenant out. An owner reference is a claim, and Kubernetes checks it
+for no user. So each user that may create pods in a namespace can write the group's own owner into them. A
+chain of owners gives no more than that. Three other rules keep tenants apart:
+
+- The group and each maker are looked for in the pod's own namespace. No claim leads into another one.
+- The pod counts in the group's queue. Its creator or its account must be allowed to use that queue.
+- Class ``high`` has a right of its own.
+
+Links are compared by UID, so that no later object of the same name is taken for a maker. A chain has few
+links, and ends at a circle, because each link may cost a request.
 """
 
 from collections.abc import Mapping
@@ -24,8 +35,9 @@ from vc_egpu.webhook.protocol.questions import (
 )
 
 PATH: Final = f'metadata.annotations["{names.GROUP_NAME}"]'
-_MOST_HOPS: Final = 3
-"""The node of a TrainJob: its batch Job, whose JobSet the TrainJob made."""
+_GROUP: Final = "scheduling.volcano.sh"
+_MOST_LOOKS: Final = 4
+"""For an executor whose driver is the node of a TrainJob: the driver, a batch Job, a JobSet; one to spare."""
 
 
 def pod_group(review: Review, context: Context) -> Json | None:
@@ -46,9 +58,11 @@ def pod_group(review: Review, context: Context) -> Json | None:
     if _belongs(review, name, group, context):
         return group
     owner = controller_of(group)
-    whose = f"{mine.get('kind')} {mine.get('name')!r}" if mine else "nobody"
+    whose = f"{mine.get('kind')} {str(mine.get('name'))[:63]!r}" if mine else "nobody"
     raise Refusal(
-        f"{PATH}: PodGroup {name!r} belongs to {owner.get('kind')} {owner.get('name')!r}, this pod to {whose}"
+        f"{PATH}: PodGroup {name!r} belongs to {owner.get('kind')} {owner.get('name')!r}, "
+        f"this pod to {whose}; "
+        f'and {review.subject} may not update that PodGroup (RBAC verb "update" on podgroups.{_GROUP})'
     )
 
 
@@ -92,19 +106,18 @@ def _belongs(review: Review, name: str, group: Json, context: Context) -> bool:
 
 def _is_kin(mine: Mapping[str, Any], owner: Mapping[str, Any], namespace: str, context: Context) -> bool:
     """Whether the group's owner made what makes the pod."""
-    for _ in range(_MOST_HOPS):
-        if mine.get("uid") == owner.get("uid"):
-            return True
+    passed: set[str] = set()
+    while mine.get("uid") != owner.get("uid"):
         question = MakerLookup.of(namespace, mine)
-        if question is None:
+        if question is None or question.uid in passed or len(passed) == _MOST_LOOKS:
             return False
-        known, maker = context.answers.maker(question)
+        passed.add(question.uid)
+        known, mine = context.answers.maker(question)
         if not known:
             raise Unanswered([question])
-        mine = maker
-    return False
+    return bool(mine.get("uid"))
 
 
 def _may_change(review: Review, name: str, context: Context) -> bool:
-    question = Access(review.subject, "update", "scheduling.volcano.sh", "podgroups", name, review.namespace)
+    question = Access(review.subject, "update", _GROUP, "podgroups", name, review.namespace)
     return any_allowed(context.answers, [question])

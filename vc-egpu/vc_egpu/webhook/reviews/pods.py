@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
+from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
 from vc_egpu.volcano.codec.request import AskError, PodAsk, names_without_effect, read_pod
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Request
@@ -101,7 +102,7 @@ def _without_zeroes(spec: Json, ask: PodAsk) -> Json:
     """The spec without asks for 0 cards. The admission policies go by names, and would refuse the pod."""
     completed = {
         key: [complete_container(mapping(container), ask, whole_pod=True) for container in items(spec[key])]
-        for key in ("initContainers", "containers")
+        for key in IN_SPEC
         if any(names_without_effect(mapping(container)) for container in items(spec.get(key)))
     }
     return {**spec, **completed}
@@ -121,8 +122,7 @@ def _completed_before(pod: Json, *, labelled: bool) -> Request | None:
         return None
     per_card = any(
         name in PER_CARD
-        for key in ("initContainers", "containers")
-        for container in items(spec.get(key))
+        for container in containers_of(spec)
         for name in mapping(mapping(mapping(container).get("resources")).get("limits"))
     )
     if not (labelled and _is_gated(spec)) or per_card:
@@ -161,7 +161,7 @@ def _without(spec: dict[str, Any], kinds: Set[str]) -> dict[str, Any]:
         return {**container, "resources": {**resources, **kept}} if resources else container
 
     return {
-        key: [strip(mapping(item)) for item in value] if key in {"containers", "initContainers"} else value
+        key: [strip(mapping(item)) for item in value] if key in IN_SPEC else value
         for key, value in spec.items()
     }
 
@@ -270,7 +270,7 @@ def _spec(
     spec: dict[str, Any], ask: PodAsk, scheduler: str, priority_class: str, priority: Json | None
 ) -> dict[str, Any]:
     completed = {**spec, "schedulerName": scheduler}
-    for key in ("initContainers", "containers"):
+    for key in IN_SPEC:
         containers = items(spec.get(key))
         if containers:
             completed[key] = [complete_container(container, ask, whole_pod=True) for container in containers]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from vc_egpu.volcano import room
+from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.resource_names import LONGEST_NAME
 from vc_egpu.webhook.protocol.context import items, mapping, spec_of
@@ -40,7 +41,7 @@ def check_pods(specs: Sequence[Json], path: str) -> None:
     for spec in specs:
         for key in ("serviceAccountName", "serviceAccount"):
             _check_length(spec.get(key), names.LONGEST_OBJECT_NAME, key, path)
-        for key in ("initContainers", "containers"):
+        for key in IN_SPEC:
             found = items(spec.get(key))
             _check(len(containers) + len(found), "containers", path)
             containers += map(mapping, found)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from vc_egpu.core.model.policy import NOT_PLACED_BY_YET, PLACEMENTS
+from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.codec.node_wishes import CARD_LISTS, MOST_NAMED, entries, excess
 from vc_egpu.volcano.codec.pod_codec import models_like
 from vc_egpu.volcano.codec.request import PodAsk
@@ -98,7 +99,7 @@ def check_isolation(spec: Json, path: str, ask: PodAsk) -> None:
     advice = f"leave it out, or ask for whole cards ({names.native_resource(shared.model)})"
     if spec.get("hostPID"):
         raise Refusal(f"{path}.hostPID: true goes past the limits of a share; {advice}")
-    for key in ("initContainers", "containers"):
+    for key in IN_SPEC:
         for container in items(spec.get(key)):
             which = f'{path}.{key}["{str(mapping(container).get("name"))[:63]}"]'
             if mapping(mapping(container).get("securityContext")).get("privileged"):

@@ -9,6 +9,7 @@ differently. What a user really changes stays changed.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.api.job import DEFAULT_MAX_RETRY
 from vc_egpu.volcano.words.quantity import QuantityError, parse
 from vc_egpu.webhook.protocol.context import items, mapping, spec_of
@@ -48,7 +49,7 @@ def _respell_spec(spec: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, 
     was_filled_in = spec.get("hostNetwork") is True and stored.get("dnsPolicy") == _HOST_NETWORK_DNS
     if "dnsPolicy" not in spec and was_filled_in:
         filled["dnsPolicy"] = _HOST_NETWORK_DNS
-    for key in ("initContainers", "containers"):
+    for key in IN_SPEC:
         before = {_name_of(old): mapping(old) for old in items(stored.get(key))}
         if items(spec.get(key)):
             filled[key] = [

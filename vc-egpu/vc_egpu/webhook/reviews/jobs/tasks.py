@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.codec.request import AskError, PodAsk, is_managed, names_without_effect, read_pod
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -74,7 +75,7 @@ class Task:
     def completed(self, ask: PodAsk) -> Json:
         """The task with the totals in its template, and the managed label."""
         spec = dict(self.pod_spec)
-        for key in ("initContainers", "containers"):
+        for key in IN_SPEC:
             if items(spec.get(key)):
                 spec[key] = [complete_container(item, ask, whole_pod=False) for item in items(spec[key])]
         return _with_template(self.raw, {**self.template, "spec": spec}, label=True)
@@ -159,7 +160,7 @@ def copied_back(task: Task, stored: Task) -> tuple[Task, bool]:
     before = {str(container.get("name")): container for container in _containers(stored.pod_spec)}
     asked_before = {name for name, container in before.items() if ask_key(container)}
     seen: set[str] = set()
-    for key in ("initContainers", "containers"):
+    for key in IN_SPEC:
         containers: list[Any] = []
         for container in items(spec.get(key)):
             name = str(mapping(container).get("name"))
@@ -231,7 +232,7 @@ def _written(stored: Json) -> dict[str, dict[str, Any]]:
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for key in ("initContainers", "containers"):
+    for key in IN_SPEC:
         yield from (mapping(container) for container in items(spec.get(key)))
 
 
