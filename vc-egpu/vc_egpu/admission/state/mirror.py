@@ -17,6 +17,7 @@ from vc_egpu.admission.state.answers import Answers
 from vc_egpu.admission.state.backoffs import RolledBack
 from vc_egpu.admission.state.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.state.inventory import Inventory
+from vc_egpu.admission.state.refusals import Refusals
 from vc_egpu.admission.state.surroundings import ClaimKey, Surroundings
 from vc_egpu.admission.state.tally import OVER, Tally
 from vc_egpu.core.books.state import ClusterState
@@ -96,6 +97,7 @@ class Mirror:
         """Gangs whose plan waits for its victims."""
         self.shielded: dict[PodUid, float] = {}
         """Pods that could not be evicted lately: no victims until then, on the conductor's clock."""
+        self.refusals = Refusals()
         self._shut: dict[str, RolledBack] = {}
         """Gangs for which nodes are left out, and the note that says so."""
         self.revision = 0
@@ -205,6 +207,7 @@ class Mirror:
             del self.pods[uid]
             self.state.remove_pod(uid)
             self.answers.gone(uid)
+            self.refusals.gone(uid)
             if self.inventory.holdings.gone(before) and before.pod.node is not None:
                 self._set_held(before.pod.node)
             self._settle(before, None)
@@ -215,6 +218,8 @@ class Mirror:
         if not decoded.managed:
             self._foreign(decoded, before)
             return
+        if before is not None and decoded.annotation_bytes < before.annotation_bytes:
+            self.refusals.gone(uid)
         self._enter(self._known(self.ends.enter(decoded, before)), before)
 
     def _enter(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
@@ -258,6 +263,30 @@ class Mirror:
             del self.shielded[uid]
         self.enter_again(over)
 
+    def refuse_pod(self, uid: PodUid, why: str, clock: float) -> None:
+        """The API server does not let us give this pod its cards: it is no member for a while."""
+        if uid in self.pods:
+            self.refusals.note_pod(uid, why, clock)
+            self._enter_again(uid)
+
+    def bar(self, key: str, why: str, clock: float, now: Instant) -> None:
+        """This PodGroup takes no plan: the gang waits for a while, and others get what it would have got."""
+        group = self.groups.get(key)
+        if group is not None:
+            self.refusals.note_gang(key, why, clock, now)
+            self._refresh(key, group)
+            self.agenda.try_all(Why.PLAN_GONE)
+
+    def try_refused_again(self, clock: float) -> None:
+        """What was refused long enough ago may be written again."""
+        pods, keys = self.refusals.over(clock)
+        self.enter_again(pods)
+        for key in keys:
+            group = self.groups.get(key)
+            if group is not None:
+                self._refresh(key, group)
+                self.agenda.try_again(key, Why.RETRY)
+
     def open_nodes(self, now: Instant) -> None:
         """Nodes that refused a gang long enough ago are left out for it no longer."""
         for key in [key for key, note in self._shut.items() if not note.shuts(now)]:
@@ -282,7 +311,8 @@ class Mirror:
 
     def _known(self, decoded: DecodedPod) -> DecodedPod:
         """The pod with what other objects say about it."""
-        planned = gangs.as_planned(decoded, self.groups.get(decoded.pod.gang or ""))
+        refused = self.refusals.of_pod(decoded.pod.uid)
+        planned = gangs.as_planned(decoded, self.groups.get(decoded.pod.gang or ""), refused)
         return self._protect(self.answers.enter(planned))
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
@@ -342,14 +372,18 @@ class Mirror:
                 del self.groups[key]
                 self.waiting.discard(key)
                 self.templates.pop(key, None)
+                self.refusals.forget(key)
                 self.state.remove_gang(key)
                 self.agenda.try_all(Why.GROUP_GONE)
             return
         decoded = cluster_codec.group(document)
         if known is None or known.decoded.gang.uid != decoded.gang.uid:
             known = Group(decoded)
+            self.refusals.forget(key)
             self.agenda.try_again(key, Why.GROUP)
         before, known.decoded = known.decoded, decoded
+        if decoded.annotation_bytes < before.annotation_bytes:
+            self.refusals.forget(key)
         if before.gang != decoded.gang or before.rolled_back != decoded.rolled_back:
             self.agenda.try_again(key, Why.GROUP)
         self.groups[key] = known
@@ -431,6 +465,8 @@ class Mirror:
         group.ours = group.ours or bool(members) or plan is not None or bool(template.rows)
         if group.ours or group.decoded.asks:
             gang = gangs.gang_of(group, members, self.tallies.get(key, Tally()), template)
+            if barred := self.refusals.gangs.get(key):
+                gang = replace(gang, not_before=max(gang.not_before, barred.not_before))
             self.agenda.review(gangs.planned_otherwise(self.state.gang(key), gang))
             self.state.put_gang(gang)
         else:

@@ -17,6 +17,7 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     Toleration,
 )
+from vc_egpu.volcano import room
 from vc_egpu.volcano.api.containers import IN_SPEC, is_sidecar
 from vc_egpu.volcano.codec.cluster_codec import (
     Document,
@@ -71,6 +72,8 @@ class Words:
     group_unseen: bool = False
     offered: Set[str] | None = None
     """What nodes offered when a pod was read that names very many resources; None for all other pods."""
+    annotation_bytes: int = 0
+    """All its annotations together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,8 @@ class DecodedPod:
     """The mirror of a pod that the kubelet runs from a file."""
     group_unseen: bool = False
     """Its PodGroup was not there at the door, so the webhook did not see whose it is."""
+    annotation_bytes: int = 0
+    """All its annotations together, as Kubernetes bounds them (:mod:`vc_egpu.volcano.room`)."""
     source: Document = field(default_factory=dict, compare=False, repr=False)
     """What it was read from; a later version of the same pod is read against it."""
     words: Words | None = field(default=None, compare=False, repr=False)
@@ -177,6 +182,7 @@ def pod(
         out_of_sync=words.out_of_sync,
         is_static=words.is_static,
         group_unseen=words.group_unseen,
+        annotation_bytes=words.annotation_bytes,
         source=document,
         words=words,
     )
@@ -234,6 +240,9 @@ def _managed(
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
     cards = _cards(annotations, metadata["uid"], problems)
     checked = checked_for(annotations, labels)
+    taken = room.size_of(metadata)
+    if _is_gated(spec) and (no_room := _no_room(taken, request)):
+        problems.append(no_room)
     task = task_name(str(annotations.get(names.TASK_SPEC, "")))
     return Words(
         shape=_shape(document, takes, request, table, _terms(document, claim_terms, problems)),
@@ -254,6 +263,19 @@ def _managed(
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
         group_unseen=names.GROUP_UNSEEN in annotations,
+        annotation_bytes=taken,
+    )
+
+
+def _no_room(taken: int, request: Request) -> str:
+    """Why the cards could not be written on a pod that waits for them; empty if they could."""
+    asks = request.containers.values()
+    need = room.cards_size(len(asks), sum(ask.cards for ask in asks)) if asks else 0
+    if taken + need <= room.MAX_BYTES:
+        return ""
+    return (
+        f"its annotations take {taken} bytes of the {room.MAX_BYTES} that Kubernetes allows, and its cards "
+        f"need up to {need}: no cards can be written on it until it has fewer or shorter annotations"
     )
 
 
@@ -268,7 +290,7 @@ def _index(task: str, text: str) -> int:
     return index if can_name(task, index) else -1
 
 
-_METADATA_READ: Final = ("annotations", "labels", "ownerReferences")
+_METADATA_READ: Final = ("annotations", room.TAKEN_OUT, "labels", "ownerReferences")
 _SPEC_READ: Final = (
     *IN_SPEC,
     "tolerations",
