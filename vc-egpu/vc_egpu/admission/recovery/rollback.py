@@ -13,7 +13,7 @@ from typing import Final
 
 from vc_egpu.admission.state import owners
 from vc_egpu.core.model.cluster import Gang, NodeName, PodPhase, PodUid
-from vc_egpu.core.model.gangs import lacking, task_counts
+from vc_egpu.core.model.gangs import lacking, short_of, task_counts
 from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, Reason, Verdict
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
@@ -175,7 +175,7 @@ def _roll_back(
         if m.pod.phase is PodPhase.SUCCEEDED
         or (m.pod.phase is PodPhase.PLACED and m.bound and uid not in trouble)
     ]
-    if gang.single or len(well) >= gang.min_member:
+    if gang.single or short_of(gang, [m.pod.task for m in well]) is None:
         back = [members[uid] for uid in trouble]
     else:
         back = [m for uid, m in members.items() if m.pod.phase is PodPhase.PLACED or uid in trouble]

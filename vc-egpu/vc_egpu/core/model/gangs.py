@@ -69,7 +69,7 @@ class GangView:
         for pod in (*self.placed, *self.succeeded):
             yield pod.task
         for entry in self.planned:
-            yield entry.key.rpartition("/")[0]
+            yield task_of(entry.key)
 
     @property
     def runs(self) -> bool:
@@ -202,6 +202,35 @@ def lacking(gang: Gang, counts: Mapping[str, int]) -> dict[str, int]:
     """How many more members each task needs that has fewer than its minimum."""
     short = {task: least - counts.get(task, 0) for task, least in task_minimums(gang).items()}
     return {task: count for task, count in short.items() if count > 0}
+
+
+class Short(NamedTuple):
+    """A gang, or one of its tasks, has fewer members than it needs."""
+
+    have: int
+    need: int
+    task: str = ""
+    """Empty: the gang itself."""
+
+
+def short_of(gang: Gang, tasks: Iterable[str]) -> Short | None:
+    """What a gang whose members are of these tasks is short of; None where it is whole.
+
+    The one answer: before a plan is made, while it stands, before its first gate falls, and for a roll-back.
+    """
+    counts = task_counts(tasks)
+    have = sum(counts.values())
+    if have < gang.min_member:
+        return Short(have, gang.min_member)
+    for task, least in sorted(task_minimums(gang).items()):
+        if counts.get(task, 0) < least:
+            return Short(counts.get(task, 0), least, task)
+    return None
+
+
+def task_of(key: str) -> str:
+    """The task in a member's key in a plan; empty where it has no name of its own."""
+    return key.rpartition("/")[0]
 
 
 def shares_of(pods: Iterable[Pod]) -> int:

@@ -20,7 +20,7 @@ from vc_egpu.core.model.findings import (
     Suspended,
     TooLarge,
 )
-from vc_egpu.core.model.gangs import GangView, Member, task_counts, task_minimums
+from vc_egpu.core.model.gangs import GangView, Member, short_of
 from vc_egpu.core.model.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
 from vc_egpu.core.model.reasons import Verdict
 from vc_egpu.core.trial.trial import Trial
@@ -98,15 +98,8 @@ def _suspended(view: GangView) -> Suspended | None:
 
 
 def _short(trial: Trial, view: GangView) -> MissingMembers | None:
-    gang = view.gang
-    have = view.present + len(view.waiting)
-    if have < gang.min_member:
-        return MissingMembers(have, gang.min_member, leaving=_leaving(trial, view))
-    counts = task_counts([*view.present_tasks(), *(member.task for member in view.waiting)])
-    for task, wanted in sorted(task_minimums(gang).items()):
-        if counts.get(task, 0) < wanted:
-            return MissingMembers(counts.get(task, 0), wanted, task, _leaving(trial, view))
-    return None
+    short = short_of(view.gang, [*view.present_tasks(), *(member.task for member in view.waiting)])
+    return MissingMembers(*short, _leaving(trial, view)) if short is not None else None
 
 
 def _leaving(trial: Trial, view: GangView) -> Leaving | None:
