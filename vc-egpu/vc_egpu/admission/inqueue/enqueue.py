@@ -192,7 +192,7 @@ def template(job: Document, table: ModelTable) -> Template:
         try:
             wished = (metadata.get("annotations") or {}).get(names.OVERSUBSCRIBE) == "true"
             request = read_pod(spec, table).request(oversubscribe=wished)
-            document = _as_pod(job, metadata, spec, request.encode())
+            document = _as_pod(job, str(task["name"]), metadata, spec, request.encode())
             pod = pod_codec.pod(document, table)
             hash(shape_key(pod.pod.shape))  # what is no word where one belongs (a label's value, say)
             replicas = min(int(task.get("replicas") or 0), left)
@@ -209,14 +209,20 @@ def template(job: Document, table: ModelTable) -> Template:
     return Template(tuple(rows), min(classes, default=None), str(job["spec"].get("queue") or ""))
 
 
-def _as_pod(job: Document, metadata: Mapping[str, Any], spec: Document, request: str) -> Document:
+def _as_pod(job: Document, task: str, metadata: Mapping[str, Any], spec: Document, request: str) -> Document:
+    named = {
+        names.JOB_NAME: job["metadata"]["name"],
+        names.JOB_NAMESPACE: job["metadata"]["namespace"],
+        names.JOB_QUEUE_NAME: str(job["spec"].get("queue") or ""),
+        names.TASK_SPEC: task,
+    }
     return {
         "metadata": {
             "name": "template",
             "namespace": job["metadata"]["namespace"],
             "uid": "template",
             "resourceVersion": "0",
-            "labels": {names.MANAGED_LABEL: "true"},
+            "labels": {**(metadata.get("labels") or {}), **named, names.MANAGED_LABEL: "true"},
             "annotations": {**(metadata.get("annotations") or {}), names.REQUEST: request},
         },
         "spec": {

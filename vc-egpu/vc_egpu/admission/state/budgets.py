@@ -6,41 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vc_egpu.volcano.codec.cluster_codec import Document
-
-
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """A label selector."""
-
-    match_labels: tuple[tuple[str, str], ...] = ()
-    expressions: tuple[tuple[str, str, frozenset[str]], ...] = ()
-
-    @classmethod
-    def of(cls, document: Document | None) -> "Selector | None":
-        """Read a selector; None selects nothing, an empty one everything."""
-        if document is None:
-            return None
-        return cls(
-            tuple((document.get("matchLabels") or {}).items()),
-            tuple(
-                (entry["key"], entry["operator"], frozenset(entry.get("values") or ()))
-                for entry in document.get("matchExpressions") or ()
-            ),
-        )
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels are selected."""
-        return all(labels.get(key) == value for key, value in self.match_labels) and all(
-            _holds(labels, *entry) for entry in self.expressions
-        )
-
-
-def _holds(labels: Mapping[str, str], key: str, operator: str, values: frozenset[str]) -> bool:
-    if operator == "In":
-        return labels.get(key) in values
-    if operator == "NotIn":
-        return labels.get(key) not in values
-    return (key in labels) is (operator == "Exists")
+from vc_egpu.volcano.codec.neighbours import Selector
 
 
 @dataclass(frozen=True, slots=True)

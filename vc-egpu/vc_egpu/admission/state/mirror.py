@@ -17,6 +17,7 @@ from vc_egpu.admission.state.answers import Answers
 from vc_egpu.admission.state.backoffs import RolledBack
 from vc_egpu.admission.state.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.state.inventory import Inventory
+from vc_egpu.admission.state.rules import RulesAtWork
 from vc_egpu.admission.state.surroundings import ClaimKey, Surroundings
 from vc_egpu.admission.state.tally import OVER, Tally
 from vc_egpu.core.books.state import ClusterState
@@ -25,6 +26,7 @@ from vc_egpu.core.model.cluster import Instant, NodeName, PodPhase, PodUid, Queu
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano.codec import cluster_codec, plans, pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.codec.neighbours import NO_RULES
 from vc_egpu.volcano.codec.plans import PlanRecord
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -89,6 +91,7 @@ class Mirror:
         self.around = Surroundings()
         self.ends = Ends()
         self.answers = Answers()
+        self.rules = RulesAtWork()
         self.templates: dict[str, Template] = {}
         """By gang, where no pod is made until the gang is enqueued."""
         self.waiting: set[str] = set()
@@ -201,6 +204,7 @@ class Mirror:
             del self.pods[uid]
             self.state.remove_pod(uid)
             self.answers.gone(uid)
+            self._note_rules(before, None)
             if self.inventory.holdings.gone(before) and before.pod.node is not None:
                 self._set_held(before.pod.node)
             self._settle(before, None)
@@ -210,7 +214,9 @@ class Mirror:
         if not decoded.managed:
             self._foreign(decoded, before)
             return
-        self._enter(self._known(self.ends.enter(decoded, before)), before)
+        decoded = self.ends.enter(decoded, before)
+        self._note_rules(before, decoded)
+        self._enter(self._known(decoded), before)
 
     def _enter(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
         uid = decoded.pod.uid
@@ -278,7 +284,19 @@ class Mirror:
     def _known(self, decoded: DecodedPod) -> DecodedPod:
         """The pod with what other objects say about it."""
         planned = gangs.as_planned(decoded, self.groups.get(decoded.pod.gang or ""))
-        return self._protect(self.answers.enter(planned))
+        return self._protect(self.answers.enter(self.rules.enter(planned)))
+
+    def _note_rules(self, before: DecodedPod | None, now: DecodedPod | None) -> None:
+        """The rules between pods that a managed pod carries. News of them may be news of its neighbours."""
+        some = now or before
+        if some is None:
+            return
+        at_work = now is not None and now.pod.phase not in OVER and now.words is not None
+        rules = now.words.rules if at_work and now is not None and now.words is not None else NO_RULES
+        if self.rules.put(some.pod.uid, some.pod.namespace, rules):
+            within = f"{some.pod.namespace}/"
+            keys = [key for key in self.members if key.startswith(within)]
+            self.enter_again([uid for key in keys for uid in self.members[key]])
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
         forbids = self.around.forbids(decoded.pod.namespace, decoded.labels)

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from vc_egpu.admission.state.budgets import Budgets, Selector, budget
+from vc_egpu.admission.state.budgets import Budgets, budget
 from vc_egpu.core.model.cluster import PodUid
 from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.codec.cluster_codec import Document, Terms
+from vc_egpu.volcano.codec.neighbours import Selector
 from vc_egpu.volcano.codec.pod_codec import claims_of
 
 ClaimKey = tuple[str, str]

@@ -10,6 +10,7 @@ from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType, TypeVar
 
 from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
 
 CardId = NewType("CardId", str)
 """A card's UUID. Compared whole, never by substring."""
@@ -181,6 +182,8 @@ class PodShape:
     """A name of :data:`.policy.PLACEMENTS`, or empty for the default."""
     node_policy: str = ""
     """The same for the order of nodes."""
+    neighbours: Neighbours = NO_NEIGHBOURS
+    """Which pods may be on its node, and with which it is spread."""
 
 
 @dataclass(frozen=True, slots=True)

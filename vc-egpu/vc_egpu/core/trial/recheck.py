@@ -106,6 +106,7 @@ def _rest(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     free = (ledger.cap[row] - ledger.used[row]).tolist()
     full = any(request and amount < request for amount, request in zip(free, need.requests, strict=True))
     full = full or any(ledger.scalar_free(name, row) < request for name, request in need.scalars)
+    full = full or ledger.marks.reach(row, need.limits)
     if full or port_conflict(ledger, row, by_number(need.ports)):
         return f"node {entry.placement.node} has no room for it any more"
     return ""

@@ -172,7 +172,7 @@ class Trial:
     def seat(self, member: Member, need: Need, row: int, assignment: Assignment) -> Seated:
         """Book a member on its place."""
         seats = seats_of(need, assignment, self.ledger.ratio_for(row, need.share_class))
-        booking = Booking(row, need.requests, seats, need.scalars, need.slots, need.ports)
+        booking = Booking(row, need.requests, seats, need.scalars, need.slots, need.ports, need.marks)
         self.ledger.add(booking)
         return Seated(member, need, row, assignment, booking)
 

@@ -9,7 +9,7 @@ from typing import Final, assert_never
 
 from vc_egpu.core.model import findings
 from vc_egpu.core.model.cluster import OUT_OF_SERVICE
-from vc_egpu.core.model.findings import Finding, NodeResource, Spared
+from vc_egpu.core.model.findings import Finding, NodeResource, Rule, Spared
 from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, SURPLUS_NUMBER, Reason, Verdict
 from vc_egpu.core.model.resources import (
     CORES_TOTAL_SUFFIX,
@@ -272,6 +272,21 @@ _NODE_WORDS: Final = {
 }
 
 
+def _neighbours(lack: findings.NeighbourLack) -> str:
+    room = f"{lack.places} {'has' if lack.places == 1 else 'have'} room"
+    match lack.rule:
+        case Rule.ALONE:
+            return f"it needs {lack.wanted} different nodes by its pod anti-affinity, and {room}"
+        case Rule.AWAY:
+            return f"pod anti-affinity leaves places for {lack.places} of {lack.wanted}"
+        case Rule.EVEN:
+            return f"topology spread leaves places for {lack.places} of {lack.wanted}"
+        case Rule.PACKED:
+            return f"fewer members go to one node since some were refused, and {room}"
+        case _:
+            assert_never(lack.rule)
+
+
 def _beyond(finding: findings.Beyond, *, cards: bool) -> str:
     missing: list[str] = []
     limits: list[str] = []
@@ -285,6 +300,8 @@ def _beyond(finding: findings.Beyond, *, cards: bool) -> str:
                 limits.append(
                     f"the container {name} may spill {spill} MiB with a memory limit of {limit} MiB"
                 )
+            case findings.NeighbourLack():
+                limits.append(_neighbours(lack))
             case _:
                 assert_never(lack)
     nodes = "their nodes" if cards else "the nodes"

@@ -15,6 +15,7 @@ from vc_egpu.core.books.capacity import (
     pods_by_host,
     pods_by_node,
 )
+from vc_egpu.core.books.evenness import places_for
 from vc_egpu.core.books.ledger import Ints, Ledger
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import NodeName
@@ -25,8 +26,10 @@ from vc_egpu.core.model.findings import (
     HostMemoryLack,
     Lack,
     NamedCards,
+    NeighbourLack,
     NodeRequest,
     NoVictims,
+    Rule,
     Shortage,
     ShutNode,
     Spared,
@@ -73,7 +76,7 @@ def shortage(trial: Trial, view: GangView, members: Sequence[Member], cause: Cau
 
 
 def _places(ledger: Ledger, group: Group) -> int:
-    return places(ledger, group.need, group.mask)
+    return places_for(ledger, group.need, group.mask, len(group.members))
 
 
 def _node_request(group: Group) -> NodeRequest:
@@ -137,10 +140,30 @@ def _lacks(ledger: Ledger, group: Group, by_cards: Ints, wanted: int) -> list[La
         room = np.minimum(by_cards, pods_by_node(ledger, part, everywhere))
         if int(room[group.mask].sum()) < wanted:
             found.append(lack)
+    found += _neighbours(ledger, group, by_cards, wanted)
     if need.spills:
         hosts = np.minimum(by_cards, pods_by_host(ledger, need, everywhere))
         if int(hosts[group.mask].sum()) < wanted:
             found.append(_host_lack(ledger, group, by_cards))
+    return found
+
+
+def _neighbours(ledger: Ledger, group: Group, by_cards: Ints, wanted: int) -> list[Lack]:
+    """Rules between pods that leave too few places by themselves, where cards are enough."""
+    need, found = group.need, list[Lack]()
+    packed = tuple(limit for limit in need.limits if limit[0] == need.packed)
+    rules = tuple(limit for limit in need.limits if limit[0] != need.packed)
+    alone = any(mark in need.marks and most == 1 for mark, most in rules)
+    for rule, limits in ((Rule.ALONE if alone else Rule.AWAY, rules), (Rule.PACKED, packed)):
+        room = by_cards.copy()
+        ledger.marks.bound(room, need.marks, limits, np.arange(len(room)))
+        left = int(room[group.mask].sum())
+        if left < wanted:
+            found.append(NeighbourLack(rule, wanted, left))
+    if not found and need.shape.neighbours.spread is not None:
+        left = places_for(ledger, need, group.mask, len(group.members))
+        if left < min(wanted, places(ledger, need, group.mask)):
+            found.append(NeighbourLack(Rule.EVEN, wanted, left))
     return found
 
 

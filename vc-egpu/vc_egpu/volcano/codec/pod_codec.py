@@ -1,7 +1,7 @@
 """Pods, as plain JSON documents, into the values that a decision takes: see :mod:`.cluster_codec`."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ from vc_egpu.volcano.codec.cluster_codec import (
     owner_of,
     share_class,
 )
+from vc_egpu.volcano.codec.neighbours import NO_RULES, Rules
+from vc_egpu.volcano.codec.neighbours import read as read_rules
 from vc_egpu.volcano.codec.node_terms import TooManyTermsError, all_of
 from vc_egpu.volcano.codec.node_wishes import excess, long_list, without_wishes
 from vc_egpu.volcano.codec.plans import can_name, task_name
@@ -68,6 +70,8 @@ class Words:
     out_of_sync: bool = False
     is_static: bool = False
     group_unseen: bool = False
+    rules: Rules = NO_RULES
+    """Its rules by node, which other pods have to be held against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +218,10 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
     cards = _cards(annotations, metadata["uid"], problems)
     checked = checked_for(annotations, labels)
     task = task_name(str(annotations.get(names.TASK_SPEC, "")))
+    neighbours, rules = read_rules(document["spec"], labels, metadata["namespace"])
+    terms = _terms(document, claim_terms, problems)
     return Words(
-        shape=_shape(document, takes, request, table, _terms(document, claim_terms, problems)),
+        shape=replace(_shape(document, takes, request, table, terms), neighbours=neighbours),
         managed=True,
         gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
         task=task,
@@ -233,6 +239,7 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
         group_unseen=names.GROUP_UNSEEN in annotations,
+        rules=rules,
     )
 
 
@@ -253,6 +260,7 @@ _SPEC_READ: Final = (
     "initContainers",
     "tolerations",
     "affinity",
+    "topologySpreadConstraints",
     "nodeSelector",
     "volumes",
     "resources",

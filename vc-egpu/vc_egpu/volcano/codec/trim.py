@@ -38,7 +38,7 @@ _PORT: Final = ("hostIP", "protocol", "hostPort")
 _TAKES: Final = ("resources", "overhead")
 """What says how much of its node a pod takes, apart from its containers."""
 _WISHES: Final = ("tolerations", "nodeSelector", "priority", "schedulerName")
-_OF_ONE: Final = ("nodeName", "affinity", "schedulingGates")
+_OF_ONE: Final = ("nodeName", "affinity", "topologySpreadConstraints", "schedulingGates")
 """What pods of one controller do not have in common."""
 _GIVEN: Final = ("name", "resources", "allocatedResources")
 _SHARED_SPECS: Final = 8192
@@ -164,7 +164,7 @@ def _task(task: Document) -> Json:
             "metadata": _some(metadata, ("labels", "annotations")),
             "spec": {
                 **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, "hostNetwork"), named=True),
-                **_some(template.get("spec") or {}, ("affinity",)),
+                **_some(template.get("spec") or {}, ("affinity", "topologySpreadConstraints")),
             },
         },
     }
