@@ -5,7 +5,8 @@ nothing where an earlier one has settled the outcome already.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import replace
+from itertools import islice, product
 from typing import Final
 
 from vc_egpu.core.model.causes import Cause
@@ -131,10 +132,11 @@ class _Minimum(Attempt):
         self._forbidden = None if self._allowed else first
 
     def place(self) -> None:
-        trial, view = self._trial, self._view
-        for number, core in enumerate(self._allowed):
+        trial = self._trial
+        for number, (view, core) in enumerate(product(_views(self._view), self._allowed)):
             if number and trial.effort.spent:
                 return
+            self._view = view
             seated = place(trial, view, core)
             if seated is not None:
                 trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in seated))
@@ -173,8 +175,14 @@ class _Surplus(Attempt):
         self._allowed, self._limit = _within_cap(self._trial, self._view, self._waiting)
 
     def place(self) -> None:
-        trial, view = self._trial, self._view
-        self._seated = _seat_surplus(trial, view, self._waiting, self._allowed, self._limit)
+        *_, self._view = views = _views(self._view)
+        for number, view in enumerate(views):
+            if number:  # none was placed, so none is charged any more
+                charged = self._trial.amounts_of(self._allowed)
+                self._trial.charge(view.gang.queue, charged)
+            self._seated = _seat_surplus(self._trial, view, self._waiting, self._allowed, self._limit)
+            if self._seated:
+                break
         self._left = len(self._waiting) - len(self._seated)
 
     def make_room(self) -> None:
@@ -222,6 +230,16 @@ def _within_cap(trial: Trial, view: GangView, members: Sequence[Member]) -> tupl
 
 
 # --- place ---------------------------------------------------------------------------------------
+
+
+def _views(view: GangView) -> tuple[GangView, ...]:
+    """The gang, and the same without its blocked nodes left out, where fewer of it go to one node now.
+
+    The scheduler may have refused the node, or so many members on it. Where nodes are few, both would leave none.
+    """
+    if not (view.gang.most_per_node and view.gang.blocked_nodes):
+        return (view,)
+    return view, replace(view, gang=replace(view.gang, blocked_nodes=frozenset()))
 
 
 def _with_surplus(trial: Trial, view: GangView, core: tuple[Seated, ...]) -> tuple[tuple[Seated, ...], int]:

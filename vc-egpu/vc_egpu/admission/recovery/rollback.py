@@ -7,8 +7,9 @@ those that were let go before: gates may fall ten times as fast as it binds.
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vc_egpu.admission.state import owners
@@ -134,6 +135,8 @@ class RollBack:
     nodes: frozenset[NodeName]
     left_alone: tuple[DecodedPod, ...] = ()
     """Bare pods: no controller would replace them, so they are reported and not deleted."""
+    packed: int = 0
+    """The most members on a node of which the scheduler refused one; 0: it was the kubelet, or our agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,15 @@ def judge(
     if not trouble:
         return None
     refused = (members[uid].pod.node for uid in trouble)
-    return _roll_back(gang, members, trouble, frozenset(node for node in refused if node is not None))
+    back = _roll_back(gang, members, trouble, frozenset(node for node in refused if node is not None))
+    return replace(back, packed=_packed(members, trouble)) if back is not None else None
+
+
+def _packed(members: Mapping[PodUid, DecodedPod], trouble: Iterable[PodUid]) -> int:
+    """How many members were meant for the fullest node of which the scheduler refused one; 0: none did."""
+    unbound = [m.pod for uid in trouble if not (m := members[uid]).bound and m.pod.phase is PodPhase.PLACED]
+    placed = Counter(m.pod.node for m in members.values() if m.pod.phase is PodPhase.PLACED)
+    return max((placed[pod.node] for pod in unbound if pod.node is not None), default=0)
 
 
 def _roll_back(

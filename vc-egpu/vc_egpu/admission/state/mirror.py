@@ -335,6 +335,7 @@ class Mirror:
         self.agenda.review(gangs.to_review(before, now, group))
         template, known = self.templates.get(key, NO_TEMPLATE), self.state.gang(key)
         refresh = known is None or gangs.is_another(group, tally, template, known)
+        refresh = refresh or (known is not None and gangs.may_spare(group, known, now))
         if group.outstanding and (now is None or now.pod.phase is not PodPhase.GATED):
             done = gangs.planned_as(group, some.pod.uid)
             group.outstanding.difference_update(done)

@@ -14,7 +14,7 @@ from vc_egpu.volcano.codec.neighbours import NO_RULES, Rules, Selector
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 MOST_RULES: Final = 64
-"""Of one namespace. Pods of further rules are held against their own rules alone, however many there are."""
+"""In one namespace. Pods are held against further rules only where they carry them."""
 
 
 @dataclass(slots=True)

@@ -292,6 +292,8 @@ class Spared(Enum):
     """Those whose going would make room are guaranteed what they hold."""
     PROTECTED = auto()
     """Those whose going would make room may not be evicted."""
+    REFUSED = auto()
+    """Gangs went for it before, and the scheduler refused it all the same."""
     NOT_ENOUGH = auto()
     """There would be no room without them either."""
 

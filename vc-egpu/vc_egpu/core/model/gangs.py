@@ -150,6 +150,8 @@ def mark_of(view: GangView) -> Mark | None:
         gang.single,
         gang.min_member,
         gang.blocked_nodes,
+        gang.most_per_node,
+        gang.spares_since,
         tuple(sorted(gang.min_task_member.items())),
         tuple(sorted(shapes.items())),
     )

@@ -51,7 +51,7 @@ class Neighbours:
 
 
 NO_NEIGHBOURS: Final = Neighbours()
-"""Of nearly all pods."""
+"""Nearly all pods have these."""
 
 
 def counted(rule: RuleKey) -> Mark:

@@ -79,7 +79,7 @@ def groups_of(trial: Trial, view: GangView, members: Sequence[Member]) -> list[G
         by_shape.setdefault(member.shape_id, []).append(member)
     groups = []
     for alike in by_shape.values():
-        need = trial.need(alike[0], view.gang.share_class)
+        need = trial.need_in(view, alike[0])
         groups.append(Group(tuple(alike), need, trial.mask(view.gang, need.shape)))
     groups.sort(key=lambda group: _hardness(group.need))
     return groups

@@ -331,6 +331,11 @@ def _no_victims(finding: findings.NoVictims) -> str:
                 "evicting low-priority work would make room, but a PodDisruptionBudget protects it, its "
                 "eviction was refused lately, or no controller makes its pods again"
             )
+        case Spared.REFUSED:
+            return (
+                "the scheduler refused it after others had gone for it. It takes free room only, until a "
+                "node is added that takes its members"
+            )
         case Spared.NOT_ENOUGH:
             return "evicting low-priority work would not make room"
         case _:

@@ -37,6 +37,7 @@ from vc_egpu.core.model.findings import (
 )
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.placing.place import Group, groups_of
+from vc_egpu.core.room.causes import spares
 from vc_egpu.core.room.victims import Guarantees, Prey, prey
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.trial import Trial
@@ -71,7 +72,7 @@ def shortage(trial: Trial, view: GangView, members: Sequence[Member], cause: Cau
         shut=tuple(ShutNode(name, _shut_by(trial, view, worst, name)) for name in shut[:_MOST_SHUT]),
         shut_more=max(0, len(shut) - _MOST_SHUT),
         standby=standby,
-        no_victims=_no_victims(trial, view, groups, worst, cause) if cause is not None else None,
+        no_victims=_no_victims(trial, view, groups, worst, cause),
     )
 
 
@@ -218,9 +219,11 @@ def _standby(trial: Trial, view: GangView, group: Group, free: int) -> Standby |
 
 
 def _no_victims(
-    trial: Trial, view: GangView, groups: Sequence[Group], worst: Group, cause: Cause
-) -> NoVictims:
-    """Why making room failed. ``worst``: the group of which most members lack a place."""
+    trial: Trial, view: GangView, groups: Sequence[Group], worst: Group, cause: Cause | None
+) -> NoVictims | None:
+    """Why making room failed, or is not tried. ``worst``: the group of which most members lack a place."""
+    if cause is None:
+        return NoVictims(Spared.REFUSED) if spares(trial, view) else None
     coming = trial.coming_back()
     free = _places(trial.ledger, worst)
     lifted = trial.lift(pod.uid for pod in coming)

@@ -139,6 +139,7 @@ def node(
         max_sharers=inventory.max_sharers,
         problem=problem,
         slots=_slots(allocatable),
+        created=instant(metadata.get("creationTimestamp")),
     )
 
 

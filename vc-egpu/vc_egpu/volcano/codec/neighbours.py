@@ -5,8 +5,8 @@ Read are, by node (``kubernetes.io/hostname``) and within the pod's own namespac
 - required pod anti-affinity;
 - topology spread with ``DoNotSchedule`` that selects the pod itself.
 
-Not read, and left to the scheduler and the roll-back: pod affinity, other topology keys, other namespaces,
-soft rules, and the policies of a spread about affinity and taints of nodes.
+All else is left to the scheduler and the roll-back. That is pod affinity, other topology keys, other
+namespaces, soft rules, and what a spread says about affinity and taints of nodes.
 """
 
 import json
