@@ -75,7 +75,7 @@ def _mmdebstrap(target: Path) -> None:
     hooks = Path("/usr/share/mmdebstrap/hooks/merged-usr")
     if hooks.is_dir():
         command.append(f"--hook-dir={hooks}")
-    command += ["--aptopt=Apt::Install-Recommends \"false\"", SUITE, str(target)]
+    command += ['--aptopt=Apt::Install-Recommends "false"', SUITE, str(target)]
     result = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         env=os.environ | {"PATH": packages.search_path(), "SOURCE_DATE_EPOCH": "0"},
