@@ -235,7 +235,7 @@ def _within_cap(trial: Trial, view: GangView, members: Sequence[Member]) -> tupl
 def _views(view: GangView) -> tuple[GangView, ...]:
     """The gang, and the same without its blocked nodes left out, where fewer of it go to one node now.
 
-    The scheduler may have refused the node, or so many members on it. Where nodes are few, both would leave none.
+    The scheduler may have refused the node, or so many members on it. With few nodes, both would leave none.
     """
     if not (view.gang.most_per_node and view.gang.blocked_nodes):
         return (view,)
