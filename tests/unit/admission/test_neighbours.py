@@ -3,12 +3,16 @@
 from typing import Any, Final
 
 import pytest
-from unit.admission.build import TABLE, Json, added, group, let_go, node, pod, queue
+from unit.admission.build import TABLE, Json, added, deleted, group, let_go, node, pod, queue
+from vc_egpu.admission.inqueue import enqueue
 from vc_egpu.admission.state.mirror import Mirror
+from vc_egpu.admission.state.rules import MOST_RULES
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
+from vc_egpu.volcano.codec import trim
+from vc_egpu.volcano.words import names
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 OWN: Final = {"matchLabels": {"app": "web"}}
@@ -125,3 +129,43 @@ def test_members_that_are_to_be_spread_are_spread_at_once(
     submit(mirror, "g", members, even())
     placed = nodes_of(asked(mirror))
     assert sorted(placed.count(name) for name in set(placed)) == counts
+
+
+def test_a_rule_that_goes_lets_others_in_again() -> None:
+    mirror = world(1)
+    mirror.apply("podgroups", added(group("old", 1)))
+    running = let_go(member("old", 0, apart()), "5-1", card="GPU-n0-0", bound=True, phase="Running")
+    mirror.apply("pods", added(running))
+    submit(mirror, "g", 1, {})
+    assert not nodes_of(asked(mirror))
+    mirror.apply("pods", deleted(running))
+    assert nodes_of(asked(mirror)) == ["n0"]
+    assert not any(pod.shape.neighbours.selected_by for pod in mirror.snapshot().pods.values())
+
+
+def test_beyond_so_many_rules_of_a_namespace_pods_have_their_own_alone() -> None:
+    mirror = world(1)
+    mirror.apply("podgroups", added(group("old", 1)))
+    for number in range(MOST_RULES + 1):
+        rule = apart({"matchExpressions": [{"key": f"no-{number}", "operator": "DoesNotExist"}]})
+        there = let_go(member("old", number, rule), "5-1", card="GPU-n0-0", bound=True, phase="Running")
+        mirror.apply("pods", added(there))
+    submit(mirror, "g", 1, apart())
+    shapes = {pod.gang: pod.shape.neighbours for pod in mirror.snapshot().pods.values()}
+    assert len(shapes["default/g"].selected_by) == MOST_RULES + 1, "and its own"
+
+
+def test_a_rule_is_held_against_the_members_of_a_job_that_has_no_pods_yet() -> None:
+    mirror = world(2)
+    ours = {names.MANAGED_LABEL: "true"}
+    limits = {"volcano.sh/vgpu-h20": "1", "volcano.sh/vgpu-memory": "30000", "volcano.sh/vgpu-cores": "30"}
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    rule = apart({"matchLabels": {names.JOB_NAME: "g", names.TASK_SPEC: "w"}})
+    template = {"metadata": {"labels": ours}, "spec": {**spec, **rule}}
+    job = {
+        "metadata": {"name": "g", "namespace": "default", "uid": "job-g", "resourceVersion": "1"},
+        "spec": {"tasks": [{"name": "w", "replicas": 2, "template": template}]},
+    }
+    mirror.apply("podgroups", added(group("g", 2, phase="Pending")))
+    mirror.set_template("default/g", enqueue.template(trim.of("jobs", job), TABLE))
+    assert nodes_of(asked(mirror)) == ["n0", "n1"]
