@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import seeds
 from property import generate
 from property.test_world import STEPS, Life
 from vc_egpu.core.check import invariants
@@ -214,7 +215,7 @@ class HardLife(Life):
         self.world.tick(120)
 
 
-@pytest.mark.parametrize("seed", range(LIVES, LIVES + LIVES // 2))
+@pytest.mark.parametrize("seed", seeds.fresh(LIVES // 2, after=LIVES))
 def test_it_comes_to_rest_after_a_hard_life(seed: int) -> None:
     life = HardLife(seed)
     for _ in range(STEPS // 2):
@@ -230,7 +231,7 @@ def test_it_comes_to_rest_after_a_hard_life(seed: int) -> None:
     assert not [gang.key for gang in snapshot.gangs.values() if gang.plan], "plans stand for ever"
 
 
-@pytest.mark.parametrize("seed", range(LIVES))
+@pytest.mark.parametrize("seed", seeds.fresh(LIVES))
 def test_nothing_breaks_in_a_hard_life(seed: int) -> None:
     life = HardLife(seed)
     for _ in range(STEPS):

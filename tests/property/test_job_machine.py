@@ -118,8 +118,8 @@ class Cluster:
     def end(self, name: str, phase: PodPhase) -> None:
         pod = self.pods.get(name)
         if pod is not None and pod.phase is PodPhase.RUNNING and not pod.terminating:
-            code = 1 if phase is PodPhase.FAILED else 0
-            self.pods[name] = replace(pod, phase=phase, ended_at=self.now, exit_code=code)
+            codes = frozenset({1} if phase is PodPhase.FAILED else ())
+            self.pods[name] = replace(pod, phase=phase, ended_at=self.now, exit_codes=codes)
 
     def mark(self, name: str) -> None:
         """The admission layer wants the pod made anew."""

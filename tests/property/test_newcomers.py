@@ -4,6 +4,7 @@ import os
 import random
 
 import pytest
+import seeds
 from scenario.script import Script
 from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.core.model.policy import Policy
@@ -40,7 +41,7 @@ def _suspended(rng: random.Random) -> Script:
     return script
 
 
-@pytest.mark.parametrize("seed", range(LIVES))
+@pytest.mark.parametrize("seed", seeds.fresh(LIVES))
 def test_a_suspended_gang_comes_back_whatever_newcomers_there_were(seed: int) -> None:
     rng = random.Random(seed)
     script = _suspended(rng)

@@ -10,6 +10,7 @@ from enum import Enum, IntEnum
 from typing import Any, Literal, NewType
 
 import pytest
+import seeds
 from hypothesis import given
 from hypothesis import strategies as st
 from property import generate
@@ -107,7 +108,7 @@ def test_the_same_decision_follows(seed: int) -> None:
     assert decide(found, Policy(), NOW) == decide(snapshot, Policy(), NOW)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds.fresh(12))
 def test_the_same_decision_follows_all_along_a_life(seed: int) -> None:
     """With plans in force, suspended gangs, kept members and shares that only agents know of."""
     life = Life(seed)
@@ -158,7 +159,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, one in parts for place in places(one, (*path, key)))]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds.fresh(30))
 def test_a_value_of_a_wrong_type_is_refused_by_its_place(seed: int) -> None:
     rng, damaged = random.Random(seed), document(seed % 3)["values"]
     path = rng.choice(places(damaged)[1:])

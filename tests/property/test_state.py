@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import seeds
 from property import generate
 from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.state import ClusterState, fresh_index, index_of
@@ -208,7 +209,7 @@ class Churn:
         self.state.set_held(node.name, shares)
 
 
-@pytest.mark.parametrize("seed", range(SEQUENCES))
+@pytest.mark.parametrize("seed", seeds.fresh(SEQUENCES))
 def test_incremental_sums_equal_fresh_ones(seed: int) -> None:
     churn = Churn(seed)
     for _ in range(CHANGES):
@@ -254,7 +255,7 @@ def shuffled(snapshot: Snapshot, rng: random.Random) -> Snapshot:
     )
 
 
-@pytest.mark.parametrize("seed", range(0, 200, 2))
+@pytest.mark.parametrize("seed", seeds.fresh(100))
 def test_equal_clusters_give_equal_plans(seed: int) -> None:
     snapshot = generate.case(seed).snapshot
     state = ClusterState(dict(snapshot.models))

@@ -4,6 +4,8 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+import seeds
 from property import brute, generate
 from property import brute_search as search
 from property.test_oracle import NOW, carry_out
@@ -35,9 +37,10 @@ def growing(seed: int) -> Snapshot:
     return replace(snapshot, pods=pods, gangs={**snapshot.gangs, KEY: gang}, queues=queues)
 
 
-def test_no_member_above_the_minimum_waits_in_vain() -> None:
+@pytest.mark.parametrize("cases", [range(CASES), seeds.fresh(CASES // 3)], ids=["same", "fresh"])
+def test_no_member_above_the_minimum_waits_in_vain(cases: range) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(CASES):
+    for seed in cases:
         snapshot = growing(seed)
         plan = decide(snapshot, Policy(), NOW, only=[KEY])
         if not plan.admissions:
@@ -52,4 +55,4 @@ def test_no_member_above_the_minimum_waits_in_vain() -> None:
                 fits = brute.fits(brute.world(after), [pod.shape], ShareClass.UNSET)
                 seen[f"allowed {allowed}, fits {fits}"] += 1
                 assert not (allowed and fits), f"seed {seed}: {pod.uid}: {second.verdicts[KEY].message}"
-    assert len(seen) == 3, seen
+    assert len(seen) == 3 or len(cases) < CASES, seen

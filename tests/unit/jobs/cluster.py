@@ -179,6 +179,10 @@ class Cluster:
         retries: int = self._job_status(namespace, name).get("retryCount", 0)
         return self.phase_of_job(namespace, name), retries
 
+    def look_in(self, namespace: str, name: str = "train") -> float | None:
+        """Look at the Job; in how many seconds it asks for the next look, None for when it changes."""
+        return self.controller.look(Look.JOB, (namespace, name))
+
     def phase_of_job(self, namespace: str, name: str = "train") -> str:
         """The phase that was written last."""
         return str(self._job_status(namespace, name).get("state", {}).get("phase", ""))

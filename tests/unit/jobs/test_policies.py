@@ -16,6 +16,11 @@ def action(verdict: Verdict) -> JobAction | None:
     return verdict.answer.action if verdict.answer is not None else None
 
 
+def failed_with(*codes: int, name: str = "w-0") -> PodView:
+    """A pod whose containers ended with these codes and with 0."""
+    return pod(name, FAILED, exit_codes=frozenset(codes))
+
+
 def with_policies(*policies: dict[str, Any], own: list[dict[str, Any]] | None = None) -> Job:
     return job(task(policies=own or []), policies=list(policies))
 
@@ -26,7 +31,7 @@ def with_policies(*policies: dict[str, Any], own: list[dict[str, Any]] | None = 
         ({"event": "PodFailed"}, [pod(phase=FAILED)]),
         ({"events": ["PodEvicted", "PodFailed"]}, [pod(phase=FAILED)]),
         ({"event": "*"}, [pod(phase=FAILED)]),
-        ({"exitCode": 137}, [pod(phase=FAILED, exit_code=137)]),
+        ({"exitCode": 137}, [failed_with(137)]),
         ({"event": "TaskCompleted"}, [pod("w-0", DONE), pod("w-1", DONE)]),
         ({"event": "TaskFailed"}, [pod("w-0", restarts=2), pod("w-1", restarts=1)]),
         ({"event": "PodPending", "timeout": "30s"}, [pod(phase=PENDING, created_at=NOW - 31)]),
@@ -41,7 +46,7 @@ def test_what_answers(policy: dict[str, Any], happens: list[PodView]) -> None:
     ("policy", "happens"),
     [
         ({"event": "PodEvicted"}, [pod(phase=FAILED)]),
-        ({"exitCode": 1}, [pod(phase=FAILED, exit_code=137)]),
+        ({"exitCode": 1}, [failed_with(137)]),
         ({"exitCode": 1}, [pod(phase=FAILED)]),
         ({"event": "TaskCompleted"}, [pod("w-0", DONE), pod("w-1")]),
         ({"event": "TaskFailed"}, [pod("w-0", restarts=2)]),
@@ -55,6 +60,16 @@ def test_what_answers(policy: dict[str, Any], happens: list[PodView]) -> None:
 def test_what_does_not(policy: dict[str, Any], happens: list[PodView]) -> None:
     subject = with_policies({**policy, "action": "AbortJob"})
     assert action(judge(world(subject, *happens))) is None
+
+
+@pytest.mark.parametrize("codes", [(42,), (1, 42)])
+def test_of_several_codes_any_one_matches_and_the_first_policy_counts(codes: tuple[int, ...]) -> None:
+    subject = with_policies(
+        {"exitCode": 42, "action": "RestartJob"},
+        {"exitCode": 1, "action": "TerminateJob"},
+        {"event": "PodFailed", "action": "AbortJob"},
+    )
+    assert action(judge(world(subject, failed_with(*codes)))) is JobAction.RESTART_JOB
 
 
 def test_the_tasks_own_policies_come_first() -> None:
@@ -90,7 +105,7 @@ def test_a_tasks_policies_answer_for_its_own_pods_only() -> None:
         ),
         (
             [{"exitCode": 1, "action": "RestartTask"}, {"event": "PodFailed", "action": "RestartPod"}],
-            [pod("v-0", FAILED, exit_code=1), pod("v-1"), pod("w-0", FAILED), pod("w-1")],
+            [failed_with(1, name="v-0"), pod("v-1"), pod("w-0", FAILED), pod("w-1")],
             {"uid-v-0", "uid-v-1", "uid-w-0"},
         ),
     ],
@@ -146,7 +161,13 @@ def test_the_first_of_several_delays_wakes() -> None:
     ("event", "happens", "because"),
     [
         ("PodFailed", [pod(phase=FAILED)], "PodFailed of pod train-w-0"),
-        ("PodFailed", [pod(phase=FAILED, exit_code=137)], "PodFailed of pod train-w-0 with exit code 137"),
+        ("PodFailed", [failed_with(137)], "PodFailed of pod train-w-0 with exit code 137"),
+        ("PodFailed", [failed_with(42, 1)], "PodFailed of pod train-w-0 with exit codes 1, 42"),
+        (
+            "PodFailed",
+            [failed_with(*range(1, 400))],
+            "PodFailed of pod train-w-0 with exit codes 1, 2, 3, 4, 5, ...",
+        ),
         ("TaskCompleted", [pod("w-0", DONE), pod("w-1", DONE)], "TaskCompleted of task w"),
         ("Unknown", [pod("w-0")], "Unknown of gang"),
     ],

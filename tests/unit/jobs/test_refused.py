@@ -6,7 +6,7 @@ import pytest
 from unit.jobs.cluster import Cluster
 from unit.jobs.worlds import task
 from unit.kube.tiny_api import status
-from vc_egpu.kube.wire.errors import Forbidden, Invalid, Unavailable
+from vc_egpu.kube.wire.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 
 QUOTA = "exceeded quota: gpus, requested: pods=1, used: pods=1, limited: pods=1"
 
@@ -130,3 +130,198 @@ def test_a_webhook_that_takes_its_time_does_not_keep_the_writers_from_other_jobs
     cluster.server.delay_s = 0.0
     cluster.look_at_job("mine")
     assert sum("/pods/" in path for path in cluster.server.objects) == 200
+
+
+def answering(cluster: Cluster, code: int, reason: str, message: str, **only: str) -> None:
+    """From now on such requests are answered so, until :func:`mended`."""
+    answer, wanted, part = (code, status(code, reason, message)), only.get("method"), only.get("path", "")
+    cluster.server.refuses = lambda method, path, _: (
+        answer if method == wanted and part in path.partition("?")[0] else None
+    )
+
+
+def mended(cluster: Cluster) -> None:
+    """The API server takes everything again."""
+    cluster.server.refuses = None
+
+
+def running(cluster: Cluster, replicas: int = 2, **spec: Any) -> dict[str, Any]:
+    """A Job whose pods run, and the paths of the pods."""
+    made = cluster.job("mine", tasks=[task(replicas=replicas, minAvailable=1)], **spec)
+    cluster.look_at_job("mine")
+    for path in pods_of(cluster):
+        cluster.run_pod(path)
+    assert cluster.look_at_job("mine")[0] == "Running"
+    return made
+
+
+def pods_of(cluster: Cluster) -> list[str]:
+    return sorted(path for path in cluster.server.objects if "/pods/" in path)
+
+
+def test_a_restart_whose_pods_cannot_be_deleted_waits_and_says_why(cluster: Cluster) -> None:
+    train = running(cluster)
+    cluster.command("RestartJob", train)
+    answering(cluster, 403, "Forbidden", "policy keep: pods stay", method="DELETE", path="/pods/train-w-1")
+    for _ in range(3):
+        with pytest.raises(Forbidden):
+            cluster.look_at_job("mine")
+        cluster.tell_what_went()
+    assert cluster.phase_of_job("mine") == "Restarting"
+    assert [path[-1] for path in pods_of(cluster)] == ["1"], "no second generation next to the first one"
+    mended(cluster)
+    for _ in range(3):
+        cluster.look_at_job("mine")
+        cluster.tell_what_went()
+    assert len(pods_of(cluster)) == 2
+    told = "DELETE /api/v1/namespaces/mine/pods/train-w-1: policy keep: pods stay"
+    assert ("WriteRefused", told) in cluster.events()
+
+
+def test_a_surplus_pod_that_cannot_be_deleted_does_not_keep_the_job_from_its_end(cluster: Cluster) -> None:
+    running(cluster, minAvailable=1)
+    answering(cluster, 403, "Forbidden", "policy keep: pods stay", method="DELETE", path="/pods/train-w-1")
+    cluster.edit_job("mine", tasks=[task(replicas=1)])
+    first, second = pods_of(cluster)
+    cluster.run_pod(first, "Succeeded")
+    with pytest.raises(Forbidden):
+        cluster.look_at_job("mine")
+    assert cluster.phase_of_job("mine") == "Completed"
+    assert pods_of(cluster) == [first, second]
+
+
+def test_a_webhook_that_does_not_let_pods_go_is_told(cluster: Cluster) -> None:
+    train = running(cluster)
+    down = "failed calling webhook guard.example.com: connection refused"
+    answering(cluster, 500, "InternalError", down, method="DELETE", path="/pods/")
+    cluster.command("AbortJob", train)
+    with pytest.raises(Unavailable):
+        cluster.look_at_job("mine")
+    assert cluster.phase_of_job("mine") == "Aborting"
+    assert "WriteRefused" in [reason for reason, _ in cluster.events()]
+
+
+def test_a_command_that_cannot_be_deleted_is_not_obeyed_and_holds_up_nothing(cluster: Cluster) -> None:
+    """Each leader would obey it once more: the Job would restart whenever another one leads."""
+    train = running(cluster)
+    answering(cluster, 403, "Forbidden", "you cannot delete commands", method="DELETE", path="/commands/a")
+    cluster.command("RestartJob", train, called="a")
+    cluster.command("AbortJob", train, called="b")
+    assert cluster.look_at_job("mine") == ("Aborting", 0)
+    assert [path[-2:] for path in cluster.server.objects if "/commands/" in path] == ["/a"]
+    (told,) = [note for reason, note in cluster.events() if reason == "NotObeyed"]
+    assert told.startswith("Command a is not obeyed, because it cannot be deleted: ")
+    assert told.endswith("you cannot delete commands")
+
+
+def test_a_command_is_obeyed_once_it_can_be_deleted_if_the_server_was_only_busy(cluster: Cluster) -> None:
+    train = running(cluster)
+    answering(cluster, 503, "ServiceUnavailable", "busy", method="DELETE", path="/commands/")
+    cluster.command("AbortJob", train)
+    with pytest.raises(Unavailable):
+        cluster.look_at_job("mine")
+    assert cluster.phase_of_job("mine") == "Running"
+    mended(cluster)
+    assert cluster.look_at_job("mine") == ("Aborting", 0)
+
+
+def test_a_status_that_the_api_server_does_not_take_is_told(cluster: Cluster) -> None:
+    train = running(cluster)
+    answering(cluster, 422, "Invalid", "status.version: too large", method="PUT", path="/status")
+    cluster.command("AbortJob", train)
+    with pytest.raises(Invalid):
+        cluster.look_at_job("mine")
+    assert len(pods_of(cluster)) == 2, "what the status does not tell is not done"
+    told = "PUT /apis/batch.volcano.sh/v1alpha1/namespaces/mine/jobs/train/status: status.version: too large"
+    assert ("WriteRefused", told) in cluster.events()
+
+
+def test_a_job_that_cannot_be_deleted_after_its_time_is_told(cluster: Cluster) -> None:
+    running(cluster, replicas=1, ttlSecondsAfterFinished=0)
+    answering(cluster, 403, "Forbidden", "policy keep: Jobs stay", method="DELETE", path="/jobs/train")
+    cluster.run_pod(pods_of(cluster)[0], "Succeeded")
+    cluster.look_at_job("mine")
+    with pytest.raises(Forbidden):
+        cluster.look_at_job("mine")
+    told = "DELETE /apis/batch.volcano.sh/v1alpha1/namespaces/mine/jobs/train: policy keep: Jobs stay"
+    assert ("WriteRefused", told) in cluster.events()
+
+
+def test_pods_of_which_the_api_server_knows_no_kind_or_place_are_told(cluster: Cluster) -> None:
+    three(cluster)
+    answering(cluster, 404, "NotFound", 'namespaces "mine" not found', method="POST", path="/pods")
+    with pytest.raises(NotFound):
+        cluster.look_at_job("mine")
+    assert cluster.phase_of_job("mine") == "Pending"
+    assert "FailedCreate" in [reason for reason, _ in cluster.events()]
+
+
+def test_a_queue_does_not_obey_a_command_that_cannot_be_deleted_either(cluster: Cluster) -> None:
+    """Each look obeyed it again, and no later Command had its turn."""
+    mine = cluster.queue("mine")
+    answering(cluster, 403, "Forbidden", "you cannot delete commands", method="DELETE", path="/commands/a")
+    cluster.command("CloseQueue", mine, called="a")
+    assert cluster.look_at_queue("mine") == "Open"
+    cluster.command("CloseQueue", mine, called="b")
+    assert cluster.look_at_queue("mine") == "Closed"
+    assert "NotObeyed" in [reason for reason, _ in cluster.events()]
+
+
+def test_a_pod_of_an_earlier_try_is_deleted_whenever_it_is_seen(cluster: Cluster) -> None:
+    """A webhook may answer a deletion with 409. That was taken for a pod that is gone, and it ran on for ever
+    under the name of its successor."""
+    train = running(cluster)
+    cluster.command("RestartJob", train)
+    answering(cluster, 409, "Conflict", "not now", method="DELETE", path="/pods/train-w-1")
+    for _ in range(2):
+        with pytest.raises(Conflict):
+            cluster.look_at_job("mine")
+        cluster.tell_what_went()
+    assert cluster.phase_of_job("mine") == "Restarting"
+    mended(cluster)
+    for _ in range(3):
+        cluster.look_at_job("mine")
+        cluster.tell_what_went()
+    versions = [cluster.server.objects[path]["metadata"]["annotations"] for path in pods_of(cluster)]
+    assert [one["volcano.sh/job-version"] for one in versions] == ["1", "1"]
+
+
+def test_a_group_whose_deletion_meets_a_conflict_is_deleted_at_the_next_look(cluster: Cluster) -> None:
+    """No watch asks for another look at a Job that has ended, and the PodGroup stayed with it."""
+    running(cluster, replicas=1)
+    cluster.run_pod(pods_of(cluster)[0], "Succeeded")
+    answering(cluster, 409, "Conflict", "not now", method="DELETE", path="/podgroups/")
+    with pytest.raises(Conflict):
+        cluster.look_at_job("mine")
+    mended(cluster)
+    cluster.look_at_job("mine")
+    assert cluster.phase_of_job("mine") == "Completed"
+    assert not [path for path in cluster.server.objects if "/podgroups/" in path]
+
+
+def test_no_pod_is_made_for_a_group_that_this_controller_deleted(cluster: Cluster) -> None:
+    """The Job ended and was scaled up before its status was written. The watch still showed the PodGroup, and
+    the new pod was made without one."""
+    running(cluster, replicas=1)
+    first = pods_of(cluster)[0]
+    cluster.run_pod(first, "Succeeded")
+    answering(cluster, 409, "Conflict", "changed", method="PUT", path="/jobs/train")
+    with pytest.raises(Conflict):
+        cluster.look_at_job("mine")
+    mended(cluster)
+    cluster.edit_job("mine", tasks=[task(replicas=2)])
+    cluster.look_at_job("mine")
+    assert len(pods_of(cluster)) == 2
+    assert [path for path in cluster.server.objects if "/podgroups/" in path]
+
+
+def test_a_pod_that_is_gone_before_the_watch_tells_is_deleted_once(cluster: Cluster) -> None:
+    """Looks that may begin one write tried the same pod, and no other, until the watch told."""
+    train = running(cluster)
+    first = pods_of(cluster)[0]
+    cluster.server.remove(first, silently=True)
+    cluster.command("AbortJob", train)
+    for _ in range(3):
+        cluster.look_at_job("mine")
+    tries = [path for method, path, _ in cluster.server.requests if method == "DELETE" and path == first]
+    assert len(tries) == 1

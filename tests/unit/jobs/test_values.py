@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.jobs.worlds import job, world
 from vc_egpu.jobs.health import Metrics
 from vc_egpu.jobs.known.latest import Latest
 from vc_egpu.jobs.known.pods import CachedPod, trim
 from vc_egpu.jobs.objects import requests
+from vc_egpu.jobs.rules.policies import judge
 from vc_egpu.jobs.rules.times import duration, duration_s
 from vc_egpu.jobs.rules.views import PodPhase
 from vc_egpu.jobs.workers.queueworker import next_state, queue_status
 from vc_egpu.kube import Change, ChangeKind, Json
+from vc_egpu.volcano.api.job import JobAction
 from vc_egpu.volcano.api.queue import QueueState
 
 
@@ -169,7 +172,7 @@ def test_what_is_kept_of_a_pod() -> None:
     pod = CachedPod.of(trim(_pod()))
     assert pod.view is not None
     assert (pod.view.task, pod.view.version, pod.view.phase) == ("w", 2, PodPhase.FAILED)
-    assert (pod.view.exit_code, pod.view.restarts, pod.view.ended_at) == (137, 2, 1_750_000_000.0)
+    assert (sorted(pod.view.exit_codes), pod.view.restarts, pod.view.ended_at) == ([137], 2, 1_750_000_000.0)
     assert (pod.job, pod.group_key, pod.managed) == (("n", "train", "j"), ("n", "g"), True)
     assert (pod.member.bound, pod.occupies) == (True, False)
     assert pod.requested == {"cpu": 1, "pods": 1}
@@ -183,12 +186,45 @@ def test_a_pod_ends_with_its_last_container_or_with_one_that_comes_before_all() 
     status["containerStatuses"].append(later)
     view = CachedPod.of(trim(document)).view
     assert view is not None
-    assert (view.ended_at, view.exit_code) == (1_750_000_010.0, 137)
+    assert (view.ended_at, sorted(view.exit_codes)) == (1_750_000_010.0, [1, 137])
     waiting = {"state": {"waiting": {"reason": "PodInitializing"}}}
     document["status"] = {**status, "containerStatuses": [waiting], "initContainerStatuses": [later]}
     view = CachedPod.of(trim(document)).view
     assert view is not None
-    assert (view.ended_at, view.exit_code) == (1_750_000_010.0, None)
+    assert (view.ended_at, sorted(view.exit_codes)) == (1_750_000_010.0, [1])
+
+
+def _ended(name: str, code: int) -> dict[str, Any]:
+    return {"name": name, "state": {"terminated": {"exitCode": code}}}
+
+
+@pytest.mark.parametrize(
+    ("containers", "before_all"),
+    [
+        ([_ended("log-agent", 0), _ended("trainer", 42)], []),
+        ([_ended("trainer", 42), _ended("web-agent", 0)], []),
+        ([{"name": "trainer", "state": {"waiting": {}}}], [_ended("fetch", 0), _ended("check", 42)]),
+        ([_ended("trainer", 0)], [_ended("proxy", 42)]),
+    ],
+    ids=["the second by name", "the first by name", "an init container", "a native sidecar"],
+)
+def test_the_code_of_any_container_that_failed_chooses_the_action(
+    containers: list[dict[str, Any]], before_all: list[dict[str, Any]]
+) -> None:
+    """The kubelet sorts the statuses by name, so the first of them is whichever name comes first."""
+    document = _pod()
+    document["status"] = {
+        "phase": "Failed",
+        "containerStatuses": containers,
+        "initContainerStatuses": before_all,
+    }
+    view = CachedPod.of(trim(document)).view
+    assert view is not None
+    policies = [{"exitCode": 42, "action": "RestartJob"}, {"event": "PodFailed", "action": "AbortJob"}]
+    subject = job(policies=policies, status={"version": 2})
+    answer = judge(world(subject, view)).answer
+    assert answer is not None
+    assert answer.action is JobAction.RESTART_JOB
 
 
 def test_a_pod_is_ready_once_its_sidecars_are() -> None:

@@ -160,6 +160,7 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
             if query.get("watch") == "true":
                 self._watch(query)
                 return
+            headers: dict[str, str] = {}
             with api.lock:
                 ours = api.script_for in json.dumps(body)
                 if api.script and api.skip == 0 and ours:
@@ -167,7 +168,6 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
                 else:
                     api.skip = max(0, api.skip - ours)
                     code, document = api.answer(self.command, self.path, body)
-                    headers = {}
             self._answer(code, document, headers)
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 - names of the base class
@@ -225,7 +225,7 @@ def _serve(api: TinyApi, method: str, path: str, body: Any, *, dry: bool = False
             case "PUT":
                 answer = 200, api.put(path, body)
             case "DELETE":
-                answer = 200, api.remove(path)
+                answer = 200, present if dry else api.remove(path)
             case "PATCH" if isinstance(body, dict):
                 answer = _patched(api, path, _merged(present, body), dry=dry)
             case _:

@@ -16,7 +16,7 @@ timeout_s=30, user_agent=..., qps=None, burst=None, patience_s=0)`` makes:
 - ``.update_status``, ``.patch_status``: the same on the status subresource
 - ``.patch(resource, name, body, namespace, kind="merge", subresource, field_manager)``: kind is ``merge``,
   ``json``, ``strategic`` or ``apply`` (apply needs ``field_manager``)
-- ``.delete(resource, name, namespace, uid)``: conditional on ``uid``, ``resource_version``
+- ``.delete(resource, name, namespace, uid)``: conditional on ``uid``, ``resource_version``; also ``dry_run``
 - ``.delete_collection(resource, namespace)``: by label and field selector
 - ``.evict(name, namespace, uid, dry_run)``: the Eviction API; ``BudgetExhausted`` when a budget says no
 - ``.request(method, path, body)``: anything else

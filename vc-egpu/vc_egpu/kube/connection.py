@@ -311,11 +311,13 @@ class ApiConnection:
         resource_version: str | None = None,
         grace_period_s: int | None = None,
         propagation: Propagation | None = None,
+        dry_run: bool = False,
         timeout_s: float | None = None,
     ) -> Json:
         """Delete an object; with ``uid`` only that very one (:class:`Conflict` if it is another)."""
         body = _delete_options(uid, resource_version, grace_period_s, propagation)
-        return self.request("DELETE", _path_of(resource, name, namespace), body, timeout_s=timeout_s)
+        path, query = _path_of(resource, name, namespace), _dry_run(dry_run)
+        return self.request("DELETE", path, body, query=query, timeout_s=timeout_s)
 
     def delete_collection(
         self,

@@ -189,6 +189,8 @@ class Mirror:
             self._reread_plans(name)
         if news.held:
             self._set_held(name)
+        if news.offers:
+            self._reread_crowded()
         self.enter_again(self.answers.put(document))
 
     def _set_held(self, name: NodeName) -> None:
@@ -211,7 +213,8 @@ class Mirror:
             self._settle(before, None)
             return
         self.around.claimants.put(uid, document)
-        decoded = pod_codec.pod(document, self.table, self.around.claim_terms, before)
+        offered = self.inventory.offered
+        decoded = pod_codec.pod(document, self.table, self.around.claim_terms, before, offered)
         if not decoded.managed:
             self._foreign(decoded, before)
             return
@@ -431,6 +434,14 @@ class Mirror:
     def _reread(self, claims: Iterable[ClaimKey]) -> None:
         for document in self.around.claimants.of(claims):
             self._pod(document, deleted=False)
+
+    def _reread_crowded(self) -> None:
+        """A node offers something new: of it, too, pods may take that name very many resources."""
+        crowded = [
+            pod for pod in self.pods.values() if pod.words is not None and pod.words.offered is not None
+        ]
+        for pod in crowded:
+            self._pod(pod.source, deleted=False)
 
     def _reread_plans(self, node: NodeName) -> None:
         """A node's cards changed, came or went: plans that are not carried out may mean others now."""

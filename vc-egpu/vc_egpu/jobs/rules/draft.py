@@ -47,6 +47,8 @@ class Decision:
     status: Json | None = None
     """The whole new status; None if it is as it should be."""
     status_first: bool = False
+    needs_kills: bool = False
+    """The status may be written only once all kills were taken: it begins what their end makes room for."""
     kills: tuple[Kill, ...] = ()
     group: Group = Group.LEAVE
     create: tuple[tuple[Task, int], ...] = ()
@@ -76,6 +78,7 @@ class Draft:
     wake_at: float | None = None
     notes: list[Note] = field(default_factory=list)
     status_first: bool = False
+    needs_kills: bool = False
     delete_job: bool = False
     order_done: bool = False
 
@@ -144,6 +147,7 @@ class Draft:
         return Decision(
             status=after if after != _without_zeroes(before) else None,
             status_first=self.status_first,
+            needs_kills=self.needs_kills,
             kills=tuple(self.killed.values()),
             group=self.group,
             create=tuple(self.create),

@@ -18,7 +18,7 @@ from vc_egpu.jobs.rules.draft import FINISHED, Decision, Draft, Group, Note
 from vc_egpu.jobs.rules.plugins import pod_name
 from vc_egpu.jobs.rules.policies import TARGETED, Answer, judge
 from vc_egpu.jobs.rules.times import seconds, timestamp
-from vc_egpu.jobs.rules.views import PodPhase, PodView, World
+from vc_egpu.jobs.rules.views import FINISHED_PODS, Order, PodPhase, PodView, World
 from vc_egpu.volcano.api.job import JobAction, JobPhase, Task
 from vc_egpu.volcano.api.podgroup import PodGroupPhase
 
@@ -49,11 +49,12 @@ def decide(world: World, refusals: Iterable[str] = ()) -> Decision:
     draft = Draft(world, job.status.model_copy())
     not_run = _not_run(draft, list(refusals))
     if not_run is not None:
-        obeyed = world.order is not None and _obey(draft)
+        obeyed = world.order is not None and _obey_command(draft, world.order)
         return draft.finish() if obeyed else _refuse(draft, *not_run)
     if draft.status.state.reason in {"Refused", "QueueNotFound"}:
         draft.enter(draft.phase, "Accepted", "what was missing is there now")
-    if not _obey(draft):
+    obeyed = world.order is not None and _obey_command(draft, world.order)
+    if not obeyed and not _obey_policies(draft):
         _PHASES[draft.phase](draft)
     _sweep_group(draft)
     return draft.finish()
@@ -83,20 +84,22 @@ def _refuse(draft: Draft, reason: str, message: str) -> Decision:
 # --- orders and policies ------------------------------------------------------------------------------
 
 
-def _obey(draft: Draft) -> bool:
-    """Take the Command or the policies' answer, if there is one; True if that was all for this look."""
-    world, phase = draft.world, draft.phase
-    order = world.order
-    if order is not None:
-        draft.order_done = True
-        # A Command that was obeyed before it could be deleted must not be obeyed twice.
-        if draft.status.state.message == _BY_COMMAND + order.uid:
-            return False
-        targets = frozenset(pod.uid for pod in world.pods if order.action in TARGETED)
-        return _apply(draft, Answer(order.action, _BY_COMMAND + order.uid, targets))
-    if phase not in {P.PENDING, P.RUNNING, P.RESTARTING}:
+def _obey_command(draft: Draft, order: Order) -> bool:
+    """Do what the Command says; True if that was all for this look."""
+    draft.order_done = True
+    # A Command that was obeyed before it could be deleted must not be obeyed twice.
+    if draft.status.state.message == _BY_COMMAND + order.uid:
         return False
-    verdict = judge(world)
+    targets = frozenset(pod.uid for pod in draft.world.pods if order.action in TARGETED)
+    return _apply(draft, Answer(order.action, _BY_COMMAND + order.uid, targets))
+
+
+def _obey_policies(draft: Draft) -> bool:
+    """Do what the policies answer, if they do; True if that was all for this look. Without this, evictions
+    and timers are forgotten: so is what happened before a Command that stops pods."""
+    if draft.phase not in {P.PENDING, P.RUNNING, P.RESTARTING}:
+        return False
+    verdict = judge(draft.world)
     draft.wake_at, draft.evictions = verdict.wake_at, verdict.evictions
     draft.first_seen = verdict.first_seen
     return verdict.answer is not None and _apply(draft, verdict.answer)
@@ -202,6 +205,7 @@ def _restarting(draft: Draft) -> None:
     elif job.total_replicas() - draft.terminating() >= job.spec.min_available:
         text = f"try {draft.status.retry_count} of {job.spec.max_retry}"
         draft.enter(P.PENDING, "Restarted", text)
+        draft.needs_kills = True
 
 
 def _is_of_parts(draft: Draft) -> bool:
@@ -236,20 +240,19 @@ def _tasks_in(message: str) -> frozenset[str]:
 
 
 def _clear_out(draft: Draft) -> None:
-    """Kill what is older than the present version. A resumed Job, and one on its last try, keeps its
-    finished pods; any other starts from nothing."""
-    job, status = draft.world.job, draft.status
-    keep_finished = (
-        status.state.reason == JobAction.RESUME_JOB.value or status.retry_count >= job.spec.max_retry
-    )
-    draft.kill(
-        (
-            pod
-            for pod in draft.world.pods
-            if pod.version < status.version and not (keep_finished and pod.finished)
-        ),
-        mark=False,
-    )
+    """Kill what is older than the present version, all but what is kept."""
+    version = draft.status.version
+    old = (pod for pod in draft.world.pods if pod.version < version)
+    draft.kill((pod for pod in old if pod.phase not in _kept(draft)), mark=False)
+
+
+def _kept(draft: Draft) -> frozenset[PodPhase]:
+    """Which pods of earlier versions stay. A Job on its last try ends now, and its pods stay for their logs.
+    A resumed Job does not repeat what succeeded. Any other starts from nothing."""
+    if draft.status.retry_count >= draft.world.job.spec.max_retry:
+        return FINISHED_PODS
+    is_resumed = draft.status.state.reason == JobAction.RESUME_JOB.value
+    return frozenset({PodPhase.SUCCEEDED}) if is_resumed else frozenset()
 
 
 def _stopping(draft: Draft) -> None:
@@ -310,6 +313,11 @@ def _sync(draft: Draft) -> None:
         is_old = group.terminating or group.version < draft.status.version
         if is_old or group.phase in {None, PodGroupPhase.PENDING}:
             return
+    earlier = [pod for pod in world.pods if pod.version < draft.status.version]
+    # The deletion of these was asked for, and did not happen; or an older controller left failed ones behind.
+    draft.kill((pod for pod in earlier if pod.phase is not PodPhase.SUCCEEDED), mark=False)
+    if any(pod.alive for pod in earlier):
+        return  # no pod of this try runs next to one of them
     # Without a PodGroup we make it, in phase Inqueue, and the pods right after it.
     present = {pod.name: pod for pod in world.pods}
     wanted: set[str] = set()

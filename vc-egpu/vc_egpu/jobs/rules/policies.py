@@ -18,6 +18,9 @@ TARGETED: Final = frozenset({JobAction.RESTART_TASK, JobAction.RESTART_POD})
 """Actions on some pods of the Job; all others are on the whole Job."""
 _RANK: Final = {JobEvent.TASK_COMPLETED: 0, JobEvent.POD_FAILED: 1, JobEvent.POD_EVICTED: 2}
 
+_MOST_CODES: Final = 5
+"""A pod may have hundreds of containers; a sentence names the first few of their codes."""
+
 _RAN: Final = frozenset({PodPhase.RUNNING, PodPhase.SUCCEEDED})
 
 
@@ -98,7 +101,7 @@ def _happenings(world: World) -> Iterator[Happening]:
             continue
         if pod.phase is PodPhase.FAILED:
             at, mark = _since(world, pod.ended_at, JobEvent.POD_FAILED, pod.uid)
-            yield Happening(JobEvent.POD_FAILED, at, pod.task, pod.name, pod.exit_code or None, mark=mark)
+            yield Happening(JobEvent.POD_FAILED, at, pod.task, pod.name, pod.exit_codes, mark=mark)
         elif pod.phase is PodPhase.PENDING:
             at, mark = _since(world, pod.created_at, JobEvent.POD_PENDING, pod.uid)
             yield Happening(JobEvent.POD_PENDING, at, pod.task, pod.name, mark=mark)
@@ -132,12 +135,13 @@ def _of_tasks(world: World) -> Iterator[Happening]:
     version = world.job.status.version
     by_task: dict[str, list[PodView]] = {}
     for pod in world.pods:
-        if pod.version >= version and not pod.out_of_sync:
+        if not pod.out_of_sync and (pod.version >= version or _is_kept(pod)):
             by_task.setdefault(pod.task, []).append(pod)
     for task in world.job.spec.tasks:
         pods = by_task.get(task.name, [])
         succeeded = [pod for pod in pods if pod.phase is PodPhase.SUCCEEDED]
-        if task.replicas and len(succeeded) >= task.replicas:
+        is_new = any(pod.version >= version for pod in succeeded)
+        if task.replicas and len(succeeded) >= task.replicas and is_new:
             ended_at = max(pod.ended_at for pod in succeeded)
             at, mark = _since(world, ended_at, JobEvent.TASK_COMPLETED, task.name)
             yield Happening(JobEvent.TASK_COMPLETED, at, task.name, mark=mark)
@@ -147,11 +151,18 @@ def _of_tasks(world: World) -> Iterator[Happening]:
             yield Happening(JobEvent.TASK_FAILED, at, task.name, mark=mark)
 
 
+def _is_kept(pod: PodView) -> bool:
+    """Whether a pod of an earlier version is one that a resumed Job keeps."""
+    return pod.phase is PodPhase.SUCCEEDED and not pod.terminating
+
+
 def _match(job: Job, happening: Happening) -> tuple[JobAction, float] | None:
     """The first policy that answers, the task's before the Job's: its action and delay in seconds."""
     own = next((task.policies for task in job.spec.tasks if task.name == happening.task), [])
     for policy in [*own, *job.spec.policies]:
         if policy.action is not None and _answers(policy, happening):
+            if policy.action is JobAction.RESUME_JOB:
+                return None  # only a stopped Job can be resumed, and such a Job has no happenings
             return policy.action, duration_s(policy.timeout) if policy.timeout else 0.0
     return None
 
@@ -161,12 +172,18 @@ def _answers(policy: LifecyclePolicy, happening: Happening) -> bool:
     if happening.event in events or JobEvent.ANY in events:
         # Every pod is pending for a while: only a pod that stays so is worth an action.
         return happening.event is not JobEvent.POD_PENDING or policy.timeout is not None
-    return policy.exit_code is not None and policy.exit_code == happening.exit_code
+    return policy.exit_code in happening.exit_codes
 
 
 def _because(happening: Happening) -> str:
     about = (
         f"pod {happening.pod}" if happening.pod else f"task {happening.task}" if happening.task else "gang"
     )
-    code = f" with exit code {happening.exit_code}" if happening.exit_code is not None else ""
-    return f"{happening.event.value} of {about}{code}"
+    return f"{happening.event.value} of {about}{_with_codes(sorted(happening.exit_codes))}"
+
+
+def _with_codes(codes: list[int]) -> str:
+    if not codes:
+        return ""
+    some = ", ".join(map(str, codes[:_MOST_CODES])) + (", ..." if len(codes) > _MOST_CODES else "")
+    return f" with exit code{'s' if codes[1:] else ''} {some}"

@@ -42,8 +42,8 @@ class PodView:
     ready: bool = False
     restarts: int = 0
     """The restarts of all its containers together."""
-    exit_code: int | None = None
-    """The exit code of the first container, if it has ended."""
+    exit_codes: frozenset[int] = frozenset()
+    """The codes other than 0 with which its containers ended, those of init containers included."""
     created_at: float = 0.0
     ended_at: float = 0.0
     """When its last container ended (seconds since the epoch); 0 while none has ended, or none ever began."""
@@ -71,7 +71,7 @@ class PodView:
         containers = status.get("containerStatuses") or []
         every = [*containers, *(status.get("initContainerStatuses") or [])]
         ends = [(container.get("state") or {}).get("terminated") or {} for container in every]
-        ended = ends[0] if containers else {}
+        codes = frozenset(int(end.get("exitCode") or 0) for end in ends)
         return cls(
             name=metadata["name"],
             uid=metadata["uid"],
@@ -82,7 +82,7 @@ class PodView:
             out_of_sync=annotations.get(names.OUT_OF_SYNC) == "true",
             ready=bool(containers) and all(c.get("ready") for c in every),
             restarts=sum(int(container.get("restartCount") or 0) for container in every),
-            exit_code=int(ended["exitCode"]) if "exitCode" in ended else None,
+            exit_codes=codes - {0},
             created_at=seconds(metadata.get("creationTimestamp")),
             ended_at=max((seconds(end.get("finishedAt")) for end in ends), default=0.0),
         )
@@ -142,7 +142,8 @@ class Happening:
     at: float
     task: str = ""
     pod: str = ""
-    exit_code: int | None = None
+    exit_codes: frozenset[int] = frozenset()
+    """All codes other than 0 of the pod that failed."""
     eviction: Eviction | None = None
     mark: str = ""
     """Set where no object says since when: then ``at`` is when it was seen first, under this mark."""

@@ -10,18 +10,20 @@ from vc_egpu.jobs.health import Metrics
 from vc_egpu.jobs.known.cluster import Known, Target
 from vc_egpu.jobs.known.pods import CachedPod
 from vc_egpu.jobs.objects import podgroups, pods
-from vc_egpu.jobs.objects.services import InTheWay, ObjectKeeper
+from vc_egpu.jobs.objects.services import ObjectKeeper
 from vc_egpu.jobs.rules import defaults, extent
 from vc_egpu.jobs.rules.draft import FINISHED, Decision, Group
 from vc_egpu.jobs.rules.machine import decide
 from vc_egpu.jobs.rules.plugins import Plugin, plugins_of
 from vc_egpu.jobs.rules.views import GroupView, Order, World
 from vc_egpu.jobs.workers.memory import Memory
-from vc_egpu.jobs.workers.podwriter import PodWriter, unless_gone
+from vc_egpu.jobs.workers.orders import Orders
+from vc_egpu.jobs.workers.podwriter import PodWriter
+from vc_egpu.jobs.workers.refusals import FAILED_CREATE, Refusals
 from vc_egpu.jobs.workers.turns import Turns
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key
-from vc_egpu.kube.resources import COMMANDS, POD_GROUPS, VOLCANO_JOBS
-from vc_egpu.kube.wire.errors import AlreadyExists, NotFound, Refused, Unavailable
+from vc_egpu.kube.resources import POD_GROUPS, VOLCANO_JOBS
+from vc_egpu.kube.wire.errors import AlreadyExists, NotFound, Refused
 from vc_egpu.volcano.api.command import Command
 from vc_egpu.volcano.api.job import Job, JobAction, JobPhase, Task
 from vc_egpu.volcano.api.meta import ModelError
@@ -57,6 +59,7 @@ class JobWorker:
         self._turns = turns
         self._pods = PodWriter(api, known.pods, self._memory, turns=turns, metrics=metrics, got_on=got_on)
         self._objects = ObjectKeeper(api)
+        self._orders = Orders(api, known, recorder)
 
     # --- reported by the watches ---------------------------------------------------------------------
 
@@ -93,9 +96,8 @@ class JobWorker:
             return None
         whole = defaults.complete(stored)
         job = defaults.bounded(whole)
-        command = self._known.first_command(
-            Target("Job", job.metadata.namespace, job.metadata.name, job.metadata.uid)
-        )
+        target = Target("Job", job.metadata.namespace, job.metadata.name, job.metadata.uid)
+        command = self._orders.first(target, raw)
         refusals = defaults.refusals(whole)
         unreadable = defaults.unreadable(whole) if refusals else []
         world = self._world(job, command, readable=not unreadable)
@@ -105,8 +107,8 @@ class JobWorker:
         decision = decide(world, [extent.told(refusals)] if refusals else [])
         finished = self._execute(raw, job, world, decision, command)
         self._memory.note_end(uid, finished=finished)
-        if not finished:
-            return 0.0
+        if not finished or command is not None:
+            return 0.0  # another Command may stand behind it, and no watch asks for that look
         if decision.wake_at is not None:
             return min(max(0.01, decision.wake_at - self._clock()), LONGEST_WAIT_S)
         return None
@@ -158,28 +160,40 @@ class JobWorker:
         Then the rest follows from what was done, as it does after a crash: the next look decides on it.
         """
         until = self._turns.end_of_look()
-        status = decision.status
+        status, refusals = decision.status, Refusals(self._recorder, raw)
         if decision.status_first and status is not None:
-            raw = self._write_status(raw, status)
+            with refusals.told():
+                raw = self._write_status(raw, status)
             status = None
         if command is not None:
-            self._take_down(job, command, world.order)
+            if world.order is None:
+                text = f"Command {command.metadata.name}: there is no action {command.action!r} for a Job"
+                self._recorder.event(raw, "Warning", "UnknownAction", text)
+            with refusals.kept():
+                self._orders.take_down(command)
         self._memory.settle(job.metadata.uid, world.evictions, decision)
-        if not self._pods.delete(job, decision.kills, until):
+        all_begun = True
+        with refusals.told() if decision.needs_kills else refusals.kept():
+            all_begun = self._pods.delete(job, decision.kills, until)
+        if not all_begun:
             if decision.status_first:
                 self._say(raw, decision)  # the next look finds the status as it is, and says nothing of it
+            refusals.raise_first()
             return False
-        refusal, all_made = self._make(raw, job, world, decision, until)
-        if refusal is not None:
-            self._recorder.event(raw, "Warning", "FailedCreate", refusal.message)
+        with refusals.kept():
+            if decision.group is Group.DELETE and world.group is not None:
+                self._delete_group((job.metadata.namespace, job.pod_group_name()), world.group.uid)
+        with refusals.kept(FAILED_CREATE):
+            all_begun = self._make(raw, job, world, decision, until)
         if status is not None:
-            raw = self._write_status(raw, status)
+            with refusals.told():
+                raw = self._write_status(raw, status)
         self._say(raw, decision)
         if decision.delete_job:
-            self._delete_job(raw["metadata"])
-        if refusal is not None:
-            raise refusal  # tried again after a while; what could be done, and said, stands
-        return all_made
+            with refusals.told():
+                self._delete_job(raw["metadata"])
+        refusals.raise_first()  # tried again after a while; what could be done, and said, stands
+        return all_begun
 
     def _say(self, raw: Json, decision: Decision) -> None:
         for note in decision.notes:
@@ -202,42 +216,21 @@ class JobWorker:
                 propagation="Foreground",
             )
 
-    def _take_down(self, job: Job, command: Command, order: Order | None) -> None:
-        if order is None:
-            text = f"Command {command.metadata.name}: there is no action {command.action!r} for a Job"
-            self._recorder.event(job.document(), "Warning", "UnknownAction", text)
-        meta = command.metadata
-        unless_gone(lambda: self._api.delete(COMMANDS, meta.name, meta.namespace, uid=meta.uid))
-        # The Job moves on at once, and the watch may be slow: a Command is obeyed once.
-        self._known.commands.gone((meta.namespace, meta.name), meta.uid)
-
-    def _make(
-        self, raw: Json, job: Job, world: World, decision: Decision, until: float
-    ) -> tuple[Refused | Unavailable | None, bool]:
-        """Make what is missing; returns why not all could be made, and whether all was begun in time."""
-        all_made = True
-        try:
-            self._tend_group(job, world, decision)
-            if decision.create:
-                all_made = self._create(raw, job, decision.create, until)
-            elif world.readable and world.group is not None and job.status.state.phase not in FINISHED:
-                self._ensure_objects(raw, job, plugins_of(job))
-        except (Refused, InTheWay) as refusal:
-            return refusal, True
-        except Unavailable as error:
-            if not error.status:
-                raise  # there was no answer at all
-            return error, True  # a user's webhook does not answer, for example
-        return None, all_made
+    def _make(self, raw: Json, job: Job, world: World, decision: Decision, until: float) -> bool:
+        """Make what is missing; False if time was up before all was begun. Raises KubeError."""
+        self._tend_group(job, world, decision)
+        if decision.create:
+            return self._create(raw, job, decision.create, until)
+        if world.readable and world.group is not None and job.status.state.phase not in FINISHED:
+            self._ensure_objects(raw, job, plugins_of(job))
+        return True
 
     def _tend_group(self, job: Job, world: World, decision: Decision) -> None:
         group = world.group
         namespace, name = job.metadata.namespace, job.pod_group_name()
-        if decision.group is Group.DELETE and group is not None:
-            unless_gone(lambda: self._api.delete(POD_GROUPS, name, namespace, uid=group.uid))
-        elif not world.readable:
+        if not world.readable:
             return  # what the gang needs is not known
-        elif decision.group is Group.MAKE and group is None:
+        if decision.group is Group.MAKE and group is None:
             try:
                 answer = self._api.create(POD_GROUPS, podgroups.job_group(job, self._known.priorities()))
             except AlreadyExists:
@@ -254,6 +247,16 @@ class JobWorker:
             if patch:
                 body = {"metadata": {"uid": group.uid}, "spec": patch}
                 self._known.groups.put(self._api.patch(POD_GROUPS, name, body, namespace))
+
+    def _delete_group(self, key: Key, uid: str) -> None:
+        """It is gone at once, also where the watch is late: no pod is made that would belong to it."""
+        answer: Json = {}
+        with suppress(NotFound):
+            answer = self._api.delete(POD_GROUPS, key[1], key[0], uid=uid)
+        if (answer.get("metadata") or {}).get("deletionTimestamp"):
+            self._known.groups.put(answer)  # a finalizer holds it
+        else:
+            self._known.groups.gone(key, uid)
 
     def _ensure_objects(
         self, raw: Json, job: Job, plugins: Sequence[Plugin], *, look_again: bool = False

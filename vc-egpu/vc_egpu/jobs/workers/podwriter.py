@@ -1,6 +1,7 @@
 """Writes to the pods of a Job, many at the same time."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from vc_egpu.jobs.health import Metrics
@@ -12,7 +13,7 @@ from vc_egpu.jobs.workers.memory import Memory
 from vc_egpu.jobs.workers.turns import Outcome, Turns
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import PODS
-from vc_egpu.kube.wire.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, Temporary
+from vc_egpu.kube.wire.errors import AlreadyExists, KubeError, NotFound, Refused, Temporary
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_of
@@ -78,10 +79,13 @@ class PodWriter:
         self._memory.kills(pod.uid, job.metadata.uid)
         if kill.mark:
             mark = {"metadata": {"uid": pod.uid, "annotations": {names.OUT_OF_SYNC: "true"}}}
-            unless_gone(lambda: self._keep(self._api.patch(PODS, pod.name, mark, namespace)))
-        unless_gone(
-            lambda: self._keep(self._api.delete(PODS, pod.name, namespace, uid=pod.uid), deleting=True)
-        )
+            with suppress(NotFound):
+                self._keep(self._api.patch(PODS, pod.name, mark, namespace))
+        try:
+            self._keep(self._api.delete(PODS, pod.name, namespace, uid=pod.uid), deleting=True)
+        except NotFound:
+            # The watch is late. Otherwise a look that may begin one write would try this one again and again.
+            self._pods.gone((namespace, pod.name), pod.uid)
         self._metrics.pods_deleted.inc()
 
     def _keep(self, answer: Json, *, deleting: bool = False) -> None:
@@ -123,11 +127,3 @@ def _concerns_all(error: KubeError) -> bool:
 
 def _never(error: KubeError) -> bool:  # noqa: ARG001 - as the other answers to a failure
     return False
-
-
-def unless_gone(call: Callable[[], object]) -> None:
-    """Call it; the object may be gone already, or be another one by now (its UID differs)."""
-    try:
-        call()
-    except (NotFound, Conflict):
-        return

@@ -1,6 +1,5 @@
 """Queues on a cluster without Volcano: state (by Commands), number of gangs by phase, what those use."""
 
-import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +8,9 @@ from vc_egpu.jobs.known.cluster import Known, Target
 from vc_egpu.jobs.known.pods import CachedPod
 from vc_egpu.jobs.objects import requests
 from vc_egpu.jobs.objects.podgroups import queue_of
+from vc_egpu.jobs.workers.orders import Orders
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key, key_of
-from vc_egpu.kube.resources import COMMANDS, QUEUES
-from vc_egpu.kube.wire.errors import Conflict, NotFound
+from vc_egpu.kube.resources import QUEUES
 from vc_egpu.volcano.api.command import Command, CommandAction
 from vc_egpu.volcano.api.podgroup import PodGroupPhase
 from vc_egpu.volcano.api.queue import QueueState
@@ -50,6 +49,7 @@ class QueueWorker:
         self._api = api
         self._known = known
         self._recorder = recorder
+        self._orders = Orders(api, known, recorder)
 
     def look(self, key: Key) -> float | None:
         """Bring the status of one queue up to date, and obey Commands for it."""
@@ -92,16 +92,13 @@ class QueueWorker:
     def _command(self, queue: Json) -> Command | None:
         metadata = queue["metadata"]
         target = Target("Queue", "", metadata["name"], metadata["uid"])
-        return self._known.first_command(target)
+        return self._orders.first(target, queue)
 
     def _take_down(self, queue: Json, command: Command, state: QueueState) -> None:
-        meta = command.metadata
         known = command.action in {CommandAction.OPEN_QUEUE.value, CommandAction.CLOSE_QUEUE.value}
         if known:
             self._recorder.event(queue, "Normal", str(command.action), f"the queue is {state.value}")
         else:
-            text = f"Command {meta.name}: there is no action {command.action!r} for a Queue"
+            text = f"Command {command.metadata.name}: there is no action {command.action!r} for a Queue"
             self._recorder.event(queue, "Warning", "UnknownAction", text)
-        with contextlib.suppress(NotFound, Conflict):
-            self._api.delete(COMMANDS, meta.name, meta.namespace, uid=meta.uid)
-        self._known.commands.gone((meta.namespace, meta.name), meta.uid)
+        self._orders.take_down(command)

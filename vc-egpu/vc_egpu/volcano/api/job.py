@@ -84,7 +84,7 @@ class LifecyclePolicy(ApiModel):
     events: list[JobEvent] = Field(default_factory=list)
     """Several events that it answers."""
     exit_code: Int32 | None = None
-    """The exit code of the pod's first container that it answers; never 0."""
+    """The exit code that it answers, of any container of the pod; never 0."""
     timeout: GoDuration | None = None
     """Wait this long before acting; dropped if the pod recovers meanwhile."""
 

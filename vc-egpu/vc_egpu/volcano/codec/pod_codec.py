@@ -1,7 +1,7 @@
 """Pods, as plain JSON documents, into the values that a decision takes: see :mod:`.cluster_codec`."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from vc_egpu.volcano.codec.node_wishes import excess, long_list, without_wishes
 from vc_egpu.volcano.codec.plans import can_name, task_name
 from vc_egpu.volcano.codec.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.codec.share_codec import asks_of, memory_limits, shares_of
-from vc_egpu.volcano.codec.sums import given, is_over, pod_requests
+from vc_egpu.volcano.codec.sums import given, is_over, only_offered, pod_requests
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards, Request
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -70,6 +70,8 @@ class Words:
     out_of_sync: bool = False
     is_static: bool = False
     group_unseen: bool = False
+    offered: Set[str] | None = None
+    """What nodes offered when a pod was read that names very many resources; None for all other pods."""
     annotation_bytes: int = 0
     """All its annotations together."""
 
@@ -118,11 +120,13 @@ def pod(
     table: ModelTable,
     claim_terms: ClaimTerms | None = None,
     before: DecodedPod | None = None,
+    offered: Set[str] = frozenset(),
 ) -> DecodedPod:
     """A pod, ours or not. Raises ``KeyError``, ``TypeError`` or ``ValueError`` only for what is no pod.
 
     ``before``: an earlier reading of the same pod. Its words are taken over where the document says the same:
     most changes of a pod are changes of its status. The result is the same without it.
+    ``offered``: the other resources that nodes offer, see :func:`_read`.
     """
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
@@ -130,10 +134,10 @@ def pod(
     known = before.words if before is not None and before.words is not _NO_WORDS else None
     if not managed and not takes_room(spec, status):
         words = _NO_WORDS
-    elif before and known and known.managed is managed and _same(before.source, document):
+    elif before and known and known.managed is managed and _says_the_same(before, document, offered):
         words = known
     else:
-        words = _managed(document, table, claim_terms) if managed else _foreign(spec, status)
+        words = _read(document, table, claim_terms, offered, managed=managed)
     node = NodeName(spec["nodeName"]) if spec.get("nodeName") else None
     decoded = Pod(
         uid=PodUid(metadata["uid"]),
@@ -156,9 +160,8 @@ def pod(
         queue=words.queue,
     )
     if not managed:
-        return DecodedPod(
-            decoded, metadata["resourceVersion"], bound=node is not None, source=document, words=words
-        )
+        version = metadata["resourceVersion"]
+        return DecodedPod(decoded, version, bound=node is not None, source=document, words=words)
     return DecodedPod(
         pod=decoded,
         resource_version=metadata["resourceVersion"],
@@ -202,15 +205,32 @@ _NO_WORDS: Final = Words(PodShape())
 """For a foreign pod that has no node yet, or is over."""
 
 
-def _foreign(spec: Document, status: Document) -> Words:
+def _read(
+    document: Document,
+    table: ModelTable,
+    claim_terms: ClaimTerms | None,
+    offered: Set[str],
+    *,
+    managed: bool,
+) -> Words:
+    """What a pod says. A pod that names very many resources takes only those that nodes offer."""
+    spec = document["spec"]
+    takes = pod_requests(spec, given(document.get("status") or {}))
+    kept = only_offered(takes, offered)
+    words = _managed(document, kept, table, claim_terms) if managed else _foreign(spec, kept)
+    return words if kept is takes else replace(words, offered=offered)
+
+
+def _foreign(spec: Document, takes: Resources) -> Words:
     """For a foreign pod: only what it takes from its node matters."""
-    return Words(PodShape(requests=pod_requests(spec, given(status)), host_ports=_host_ports(spec)))
+    return Words(PodShape(requests=takes, host_ports=_host_ports(spec)))
 
 
-def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | None) -> Words:
+def _managed(
+    document: Document, takes: Resources, table: ModelTable, claim_terms: ClaimTerms | None
+) -> Words:
     """A pod that the admission layer answers for."""
     metadata, spec = document["metadata"], document["spec"]
-    takes = pod_requests(spec, given(document.get("status") or {}))
     annotations = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
     problems: list[str] = []
@@ -281,6 +301,12 @@ _SPEC_READ: Final = (
     "overhead",
     "priority",
 )
+
+
+def _says_the_same(before: DecodedPod, now: Document, offered: Set[str]) -> bool:
+    """Whether its words would be the same, read once more."""
+    seen = before.words.offered if before.words is not None else None
+    return seen in (None, offered) and _same(before.source, now)
 
 
 def _same(before: Document, now: Document) -> bool:
