@@ -1,11 +1,16 @@
 """How long a decision takes on a big cluster, without any cluster: prints one JSON object as its last line.
 
     python e2e/bench_decide.py [--nodes 5000] [--cards 8] [--waiting 10000] [--rounds 300]
+                               [--unlike 100] [--events 40]
 
 The cluster is filled to half of its cards' memory. Measured are: one decision for one gang of 8 whose
 placing changes the mirror each time (``decide_*``), an event with many gangs waiting (``backlog_*``), a
 count of everything from the values (``rebuild_s``), and the memory of the process. ``backlog_first_ms`` is
 the first look at gangs that have just come.
+
+``unlike_*`` is the time from an event to the end of its decision with some of the waiting gangs replaced.
+Each of these has eight members that are all different. Two kinds fit nowhere, any five members would do, and
+their queue may use eight cards.
 """
 
 import argparse
@@ -94,6 +99,39 @@ def submit(state: ClusterState, key: str, asks: PodShape, share_class: ShareClas
         state.put_pod(Pod(uid, "ask", uid, asks, PodPhase.GATED, None, key, "w", index, created=created))
 
 
+def submit_unlike(state: ClusterState, number: int) -> None:
+    """A gang of eight kinds. Two of them ask for more cpu than a node has."""
+    key = f"unlike/{number}"
+    state.put_gang(Gang(key, key, QueueName("capped"), ShareClass.UNSET, 0, 5, 1e5 + number))
+    for kind in range(GANG):
+        cpu_milli = 200_000 + 2 * number + kind if kind < 2 else 2000
+        asks = replace(shape(1000 + 10 * kind + 100 * number, 1), requests=Resources(cpu_milli, 4 * GIB))
+        uid = PodUid(f"{key}-{kind}")
+        state.put_pod(Pod(uid, "ask", uid, asks, PodPhase.GATED, None, key, f"t{kind}", 0, created=1e5))
+
+
+def replace_by_unlike(state: ClusterState, gangs: int) -> None:
+    """As many gangs wait as before, some of them with unlike members."""
+    state.put_queue(Queue(QueueName("capped"), capability={"volcano.sh/vgpu-h20": 8}))
+    for number in range(gangs):
+        for index in range(GANG):
+            state.remove_pod(PodUid(f"wait/{number}-{index}"))
+        state.remove_gang(f"wait/{number}")
+        submit_unlike(state, number)
+
+
+def event(state: ClusterState, turn: int, collector: Collector) -> float:
+    """Seconds from a change of a node to what is decided about all that wait. Nothing is admitted."""
+    node = state.snapshot(0).nodes[NodeName("node-00000")]
+    started = time.perf_counter()
+    with collector.held_off():
+        state.put_node(replace(node, labels={**node.labels, "turn": str(turn)}))
+        plan = decide(state.snapshot(turn), replace(Policy(), preemption=False), 1e6)
+    took = time.perf_counter() - started
+    assert not plan.admissions
+    return took
+
+
 def carry_out(state: ClusterState, key: str, revision: int, collector: Collector) -> float:
     """Time one decision for one gang, then do what it says."""
     started = time.perf_counter()
@@ -132,6 +170,8 @@ def main() -> None:
     parser.add_argument("--cards", type=int, default=8)
     parser.add_argument("--waiting", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--unlike", type=int, default=100)
+    parser.add_argument("--events", type=int, default=40)
     arguments = parser.parse_args()
     rng = random.Random(1)
     state = ClusterState({"h20": H20_MIB})
@@ -167,6 +207,10 @@ def main() -> None:
         backlog[f"{name}_first"], backlog[name] = times[0], max(times[1:])
         assert not plan.admissions
 
+    replace_by_unlike(state, arguments.unlike)
+    event(state, 99, collector)  # the first look
+    unlike = [event(state, 100 + turn, collector) for turn in range(arguments.events)]
+
     started = time.perf_counter()
     fresh_index(state.snapshot(0))
     rebuild = time.perf_counter() - started
@@ -183,6 +227,8 @@ def main() -> None:
                 "backlog_by_cap_ms": round(1000 * backlog["cap"], 1),
                 "backlog_by_cards_ms": round(1000 * backlog["cards"], 1),
                 "backlog_first_ms": round(1000 * backlog["cap_first"], 1),
+                "unlike_p50_ms": round(1000 * percentile(unlike, 50), 1),
+                "unlike_p99_ms": round(1000 * percentile(unlike, 99), 1),
                 "rebuild_s": round(rebuild, 2),
                 "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             }

@@ -134,8 +134,10 @@ def test_a_webhook_that_takes_its_time_does_not_keep_the_writers_from_other_jobs
 
 def answering(cluster: Cluster, code: int, reason: str, message: str, **only: str) -> None:
     """From now on such requests are answered so, until :func:`mended`."""
-    cluster.server.refuses = (only.get("method", ""), only.get("path", ""))
-    cluster.server.refusal = (code, status(code, reason, message))
+    answer, wanted, part = (code, status(code, reason, message)), only.get("method"), only.get("path", "")
+    cluster.server.refuses = lambda method, path, _: (
+        answer if method == wanted and part in path.partition("?")[0] else None
+    )
 
 
 def mended(cluster: Cluster) -> None:

@@ -8,7 +8,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +18,10 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 Json = dict[str, Any]
+Refuses = Callable[[str, str, Any], tuple[int, Json] | None]
+"""(method, path with query, body)"""
+MAX_ANNOTATION_BYTES = 256 * 1024
+"""Of one object in all, keys and values, as the API server counts."""
 
 
 class TinyApi:
@@ -35,9 +39,6 @@ class TinyApi:
         """Requests that are served as usual before the script begins."""
         self.script_for = ""
         """The script is for requests that have this in their body; others are served as usual."""
-        self.refuses: tuple[str, str] | None = None
-        """Method and part of the path of the requests that get :attr:`refusal` each time; None: of none."""
-        self.refusal: tuple[int, Json] = (403, {})
         self.watches: list[queue.Queue[bytes | None]] = []
         self.delay_s = 0.0
         self.answers = threading.Event()
@@ -48,6 +49,8 @@ class TinyApi:
         self.begins = threading.Event()
         """Cleared: watches are taken, and whoever asked for one is not told yet."""
         self.begins.set()
+        self.refuses: Refuses | None = None
+        """Asked about each request that is no watch: the answer (status, body) instead of the usual one."""
         self.url = ""
 
     def kubeconfig(self, folder: Path) -> Path:
@@ -59,6 +62,12 @@ class TinyApi:
         document = {"clusters": [cluster], "users": [user], "contexts": [context], "current-context": "x"}
         path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **document}))
         return path
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Json]:
+        """What is answered to a request that is no watch; ``path`` has the query."""
+        refused = self.refuses(method, path, body) if self.refuses is not None else None
+        parts = urlsplit(path)
+        return refused or _serve(self, method, parts.path, body, dry="dryRun=All" in parts.query)
 
     def put(self, path: str, document: Json) -> Json:
         """Store an object behind everybody's back and tell the watches."""
@@ -154,16 +163,11 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
             headers: dict[str, str] = {}
             with api.lock:
                 ours = api.script_for in json.dumps(body)
-                if api.refuses and (self.command, api.refuses[1] in parts.path) == (api.refuses[0], True):
-                    code, document = api.refusal
-                elif api.script and api.skip == 0 and ours:
+                if api.script and api.skip == 0 and ours:
                     code, document, headers = api.script.pop(0)
                 else:
                     api.skip = max(0, api.skip - ours)
-                    if self.command == "DELETE" and "dryRun" in query and parts.path in api.objects:
-                        code, document = 200, api.objects[parts.path]
-                    else:
-                        code, document = _serve(api, self.command, parts.path, body)
+                    code, document = api.answer(self.command, self.path, body)
             self._answer(code, document, headers)
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 - names of the base class
@@ -204,7 +208,7 @@ def _handler(api: TinyApi) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _serve(api: TinyApi, method: str, path: str, body: Any) -> tuple[int, Json]:
+def _serve(api: TinyApi, method: str, path: str, body: Any, *, dry: bool = False) -> tuple[int, Json]:
     path = path.removesuffix("/status") if method == "PATCH" else path
     present = api.objects.get(path)
     answer: tuple[int, Json] = (404, status(404, "NotFound"))
@@ -221,14 +225,21 @@ def _serve(api: TinyApi, method: str, path: str, body: Any) -> tuple[int, Json]:
             case "PUT":
                 answer = 200, api.put(path, body)
             case "DELETE":
-                answer = 200, api.remove(path)
+                answer = 200, present if dry else api.remove(path)
             case "PATCH" if isinstance(body, dict):
-                answer = 200, api.put(path, _merged(present, body))
+                answer = _patched(api, path, _merged(present, body), dry=dry)
             case _:
                 answer = 200, present
     elif method == "GET" and path.rsplit("/", 1)[-1].endswith("s"):
         answer = 200, _list(api, path)
     return answer
+
+
+def _patched(api: TinyApi, path: str, document: Json, *, dry: bool) -> tuple[int, Json]:
+    said = (document.get("metadata") or {}).get("annotations") or {}
+    if sum(len(key.encode()) + len(value.encode()) for key, value in said.items()) > MAX_ANNOTATION_BYTES:
+        return 422, status(422, "Invalid", f"metadata.annotations: Too long: {MAX_ANNOTATION_BYTES}")
+    return 200, document if dry else api.put(path, document)
 
 
 def _holds(method: str, present: Json, body: Any) -> bool:

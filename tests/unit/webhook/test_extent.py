@@ -157,8 +157,11 @@ def test_nor_what_a_queue_names_anew() -> None:
 
 
 def test_what_is_much_longer_than_any_setting_is_near_none_of_them() -> None:
-    words = [no_word()[700_000 * number :][:700_000] for number in range(4)]
-    obj = pod(annotations={f"egpu.volcano.sh/{word}": "x" for word in words})
+    def named(length: int) -> Json:
+        words = [no_word()[length * number :][:length] for number in range(4)]
+        return pod(annotations={f"egpu.volcano.sh/{word}": "x" for word in words})
+
     began = time.process_time()
-    assert len(review_pod(create(obj), context()).warnings) == 4
+    assert len(review_pod(create(named(16_000)), context()).warnings) == 4
+    assert "the limit is" in review_pod(create(named(700_000)), context()).message
     assert time.process_time() - began < A_SECOND / 10

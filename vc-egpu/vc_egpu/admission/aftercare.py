@@ -5,15 +5,20 @@ Gangs that do not arrive are queued again (:mod:`.recovery.rollback`). Pods that
 """
 
 from collections.abc import Mapping
+from typing import Final, assert_never
 
 from vc_egpu.admission.carry_out.conductor import Conductor
 from vc_egpu.admission.execution.outcomes import OrphanRemoval
+from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Unknown, Written
 from vc_egpu.admission.recovery import rollback
 from vc_egpu.admission.recovery.orphans import Orphans
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodUid
 from vc_egpu.core.model.reasons import Verdict
 from vc_egpu.core.room.causes import RULES
+
+REFUSED_AGAIN_S: Final = 60.0
+"""An orphan that a policy guards is tried again after this long."""
 
 
 class Aftercare:
@@ -49,8 +54,19 @@ class Aftercare:
 
     def done(self, done: OrphanRemoval) -> None:
         """An orphan that could not be removed is tried again."""
-        if done.error is not None and not done.gone:
-            self._orphans.failed(done.uid, self._work.clock)
+        if done.gone:
+            return
+        result = done.result
+        match result:
+            case Written():
+                pass
+            case Overtaken() | Later() | Unknown():
+                self._orphans.failed(done.uid, self._work.clock)
+            case Denied():
+                self._work.is_refused(done, result)
+                self._orphans.failed(done.uid, self._work.clock + REFUSED_AGAIN_S)
+            case _:
+                assert_never(result)
 
     def tick(self, verdicts: Mapping[str, Verdict], now: float, *, admitting: bool) -> None:
         """Remove and roll back what has been waited for long enough."""

@@ -167,6 +167,7 @@ class Loop:
             or self._work.evictions.begun
             or self._conductor.suspending
             or self._mirror.shielded
+            or self._mirror.refusals
         ):
             nexts.append(self._next_tick)
         if self._agenda.wants_decision:
@@ -296,6 +297,7 @@ class Loop:
             return
         self._next_tick = clock + TICK_S
         self._mirror.unshield(clock)
+        self._mirror.try_refused_again(clock)
         self._mirror.open_nodes(now)
         self._conductor.suspending.tick(clock)
         self._agenda.look_at(*self._parts.pending.since)
@@ -322,6 +324,7 @@ class Loop:
             counters=dict(self._work.counters),
             evicted=dict(self._work.evictions.by_cause),
             suspended=dict(self._conductor.suspending.by_cause),
+            refused=dict(self._work.refused),
             epoch=self._leadership.epoch,
             admitting=self._admitting(),
             decide_s=self._parts.decisions.took_s,

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vc_egpu.admission.execution.operations import ByCause, Operation, none_yet
+from vc_egpu.admission.execution.operations import ByCause, ByWrite, Operation, none_refused, none_yet
 from vc_egpu.core.model.cluster import Snapshot
 from vc_egpu.core.model.reasons import Verdict
 
@@ -23,6 +23,8 @@ class View:
     """Pods that were asked to go, by cause."""
     suspended: ByCause = field(default_factory=none_yet)
     """Pods that were told to leave their cards, by cause."""
+    refused: ByWrite = field(default_factory=none_refused)
+    """Writes that the API server refuses again and again, by kind."""
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@
 nothing where an earlier one has settled the outcome already.
 """
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
@@ -13,7 +14,7 @@ from vc_egpu.core.model.cluster import MemberPlacement
 from vc_egpu.core.model.findings import Finding, Limit
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Admission
-from vc_egpu.core.placing.place import place, place_some
+from vc_egpu.core.placing.place import place, place_some, room_for
 from vc_egpu.core.queues import caps
 from vc_egpu.core.room import preempt
 from vc_egpu.core.room.causes import cause_for
@@ -111,30 +112,40 @@ class _Minimum(Attempt):
     ) -> None:
         super().__init__(trial, record, view, own)
         self._cores = cores
-        self._allowed: list[tuple[Member, ...]] = []
+        self._found: dict[int, Finding | None] = {}
+        """By set, why it is not allowed; only of those that were asked for."""
         self._forbidden: Finding | None = None
         """Why the first set is not allowed, where none is."""
+        self._waiting = Counter(member.shape_id for member in view.waiting)
+        """By shape, how many wait."""
+        self._places: dict[int, int] = {}
+        """By shape: for how many of its members there are places by themselves, up to all that wait."""
 
     def check_caps(self) -> None:
-        first: Finding | None = None
-        for core in self._cores:
+        self._forbidden = None if any(self._allowed()) else self._forbids(0)
+
+    def _allowed(self) -> Iterator[tuple[Member, ...]]:
+        """The sets that are allowed, the first ones first."""
+        return (core for number, core in enumerate(self._cores) if self._forbids(number) is None)
+
+    def _forbids(self, number: int) -> Finding | None:
+        """Why this set is not allowed now; None where it is."""
+        if number not in self._found:
+            core = self._cores[number]
             limit = _cap(self._trial, self._view, core)
-            found = (
-                diagnosis.over_cap(limit, core)
-                if limit is not None
-                else diagnosis.no_model(self._trial, core)
-            )
-            if found is None:
-                self._allowed.append(core)
-            else:
-                first = first or found
-        self._forbidden = None if self._allowed else first
+            over = diagnosis.over_cap(limit, core) if limit is not None else None
+            self._found[number] = over or diagnosis.no_model(self._trial, core)
+        return self._found[number]
 
     def place(self) -> None:
         trial, view = self._trial, self._view
-        for number, core in enumerate(self._allowed):
-            if number and trial.effort.spent:
+        tried = False
+        for number, core in enumerate(self._cores if self._forbidden is None else ()):
+            if tried and trial.effort.spent:
                 return
+            if self._lacking(core) is not None or self._forbids(number) is not None:
+                continue
+            tried = True
             seated = place(trial, view, core)
             if seated is not None:
                 trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in seated))
@@ -142,19 +153,38 @@ class _Minimum(Attempt):
                 self._seated, self._left = _with_surplus(trial, view, seated)
                 return
 
+    def _lacking(self, core: tuple[Member, ...]) -> Member | None:
+        """A member of whose shape there are too few places whatever the others take: no order is tried.
+
+        Placing members of one shape tells the same. Each of several shapes is looked at once for all sets.
+        """
+        wanted = Counter(member.shape_id for member in core)
+        if len(wanted) == 1:
+            return None
+        for member in {member.shape_id: member for member in core}.values():
+            found = self._places.get(member.shape_id)
+            if found is None:
+                waiting = self._waiting[member.shape_id]
+                found = self._places[member.shape_id] = room_for(self._trial, self._view, member, waiting)
+            if found < wanted[member.shape_id]:
+                return member
+        return None
+
     def make_room(self) -> None:
-        if self._allowed and not self._seated:
-            self._room = _make_room(self._trial, self._view, self._allowed)
+        if self._forbidden is None and not self._seated:
+            self._room = _make_room(self._trial, self._view, self._allowed())
 
     def _say_why(self, patience: Patience | None) -> None:
         trial, view = self._trial, self._view
         found: Finding
         if self._forbidden is not None:
             found = self._forbidden
-        elif patience is not None:
-            found = diagnosis.room_soon(view, self._allowed[0], patience.pods)
         else:
-            found = _no_room(trial, view, self._allowed[0])
+            core = next(self._allowed())
+            if patience is not None:
+                found = diagnosis.room_soon(view, core, patience.pods)
+            else:
+                found = _no_room(trial, view, core, self._lacking(core))
         verdict = say.verdict(found)
         self._record.refuse_alike(trial, view, verdict, by_cap=self._forbidden is not None)
         self._record.waits(view, verdict)
@@ -259,9 +289,7 @@ def _in_their_stead(
     """Give unused quota to members of other shapes, or one shape that fits nowhere blocks the rest."""
     no_room = {member.shape_id for member in tried if member.key not in seated}
     found: list[Seated] = []
-    kinds = _alike(rest)
-    trial.effort.placed(len(kinds))
-    for alike in kinds:
+    for alike in _alike(rest):
         if trial.effort.spent:
             break
         if alike[0].shape_id not in no_room:
@@ -285,13 +313,13 @@ def _cause(trial: Trial, view: GangView) -> Cause | None:
     return cause_for(trial, view) if trial.effort.room > 0 else None
 
 
-def _make_room(trial: Trial, view: GangView, cores: list[tuple[Member, ...]]) -> Room | Patience | None:
+def _make_room(trial: Trial, view: GangView, cores: Iterable[tuple[Member, ...]]) -> Room | Patience | None:
     """The cheapest room for any of these sets of members."""
     cause = _cause(trial, view)
     if cause is None:
         return None
     best: Room | None = None
-    for number, core in enumerate(cores[:_MAX_PREEMPTING]):
+    for number, core in enumerate(islice(cores, _MAX_PREEMPTING)):
         if number and trial.effort.spent:
             break
         room = preempt.make_room(trial, view, core, cause)
@@ -334,5 +362,7 @@ def _together(
         yield members
 
 
-def _no_room(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Finding:
-    return shortage(trial, view, members, _cause(trial, view))
+def _no_room(
+    trial: Trial, view: GangView, members: tuple[Member, ...], lacks: Member | None = None
+) -> Finding:
+    return shortage(trial, view, members, _cause(trial, view), lacks)

@@ -9,7 +9,7 @@ from vc_egpu.admission.carry_out.members import Members
 from vc_egpu.admission.carry_out.plans import Plans
 from vc_egpu.admission.carry_out.victims import Victims
 from vc_egpu.admission.carry_out.work import Work
-from vc_egpu.admission.execution import steps
+from vc_egpu.admission.execution import outcomes, steps
 from vc_egpu.admission.execution.outcomes import (
     Done,
     EvictionRun,
@@ -23,17 +23,20 @@ from vc_egpu.admission.execution.outcomes import (
     PodReport,
     UnknownWrite,
 )
+from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Unknown, Written
 from vc_egpu.admission.recovery.rollback import RollBack, Rolling
 from vc_egpu.admission.recovery.rolling import RollBacks
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.suspension import stranded
 from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S, Suspending
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import Instant, PodUid
+from vc_egpu.core.model.cluster import Instant, PodPhase, PodUid
+from vc_egpu.core.model.gangs import lacking, task_counts
 from vc_egpu.core.model.plan import Plan, Withdrawal
 from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.core.room.causes import RULES
-from vc_egpu.kube.wire.errors import Stale
+from vc_egpu.volcano.codec.plans import PlanRecord
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +92,7 @@ class Conductor:
                 self.work.pass_over(admission.gang)
             elif refusal:
                 verdicts[admission.gang] = refused[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
+                self.work.mirror.bar(admission.gang, refusal, self.work.clock, now)
         for resume in plan.resumes:
             self.suspending.resume(resume)
         for wish in plan.suspensions:
@@ -127,6 +131,9 @@ class Conductor:
             self.work.reports.forget(key)
             self.rolling.forget(key)
             self.suspending.forget(key)
+            self.members.refused.pop(key, None)
+            return
+        if key in self.members.refused and not self._is_withdrawn(key, group):
             return
         rolling = self.rolling.get(key)
         if rolling is not None and self._roll_on(key, group, rolling):
@@ -153,7 +160,7 @@ class Conductor:
 
     def _roll_on(self, key: str, group: Group, rolling: Rolling) -> bool:
         """The next step of a roll-back, as often as it takes; whether its plan stands still."""
-        if group.decoded.rolled_back != rolling.record:
+        if rolling.is_noted and group.decoded.rolled_back != rolling.record:
             if self.members.is_settled(key):
                 self.plans.strip(key, group, rolling.why, rolling.record)
             return True
@@ -161,13 +168,43 @@ class Conductor:
             self.victims.roll_back(key, pods)
         return False
 
+    def _is_withdrawn(self, key: str, group: Group) -> bool:
+        """A write without which the plan cannot be carried out was refused: begin the roll-back of the gang.
+
+        Not before it is known which of its gates fell: whether that is so.
+        """
+        if not self.members.is_settled(key):
+            return False
+        why = self.members.refused.pop(key)
+        pods = self._let_go_in_part(key, group)
+        back = RollBack(
+            pods=tuple(pod for pod in pods if not pod.pod.bare),
+            why=why,
+            nodes=frozenset(),
+            left_alone=tuple(pod for pod in pods if pod.pod.bare),
+        )
+        self.work.count("rolled_back")
+        self.rolling.begin(key, group, back, self.suspending.telling.wall())
+        return True
+
+    def _let_go_in_part(self, key: str, group: Group) -> tuple[DecodedPod, ...]:
+        """Members that have their cards, where the gang is not complete without those that get none."""
+        members = self.work.mirror.members.get(key, {})
+        gang = group.decoded.gang
+        there = [m for m in members.values() if m.pod.phase in {PodPhase.PLACED, PodPhase.SUCCEEDED}]
+        short = lacking(gang, task_counts([m.pod.task for m in there]))
+        if gang.single or not (short or len(there) < gang.min_member):
+            return ()
+        placed = (m for m in there if m.pod.phase is PodPhase.PLACED)
+        return tuple(sorted(placed, key=lambda m: m.pod.name))
+
     # --- what came of it -------------------------------------------------------------------------
 
     def done(self, done: Done) -> None:
         """Take in one outcome."""
         match done:
             case GroupWrite():
-                self.plans.done(done)
+                self._group_done(done)
             case UnknownWrite():
                 self.work.is_unknown(done)
             case GateWrite() | FenceWrite():
@@ -186,6 +223,36 @@ class Conductor:
             case _:
                 assert_never(done)
 
+    def _group_done(self, done: GroupWrite) -> None:
+        standing = self.work.mirror.groups.get(done.gang)
+        waited = standing.plan if standing is not None else None
+        self.plans.done(done)
+        result = done.result
+        match result:
+            case Written() | Overtaken() | Later() | Unknown():
+                pass  # read and decided again
+            case Denied(reason=reason):
+                why = f"the API server does not take its {outcomes.word_for(done)} on the PodGroup: {reason}"
+                self._group_refused(done, waited, why)
+            case _:
+                assert_never(result)
+
+    def _group_refused(self, done: GroupWrite, waited: PlanRecord | None, why: str) -> None:
+        now = self.suspending.telling.wall()
+        match done.purpose:
+            case "plan":
+                self.work.mirror.bar(done.gang, why, self.work.clock, now)
+                if waited is not None and waited.plan_id == done.plan_id:
+                    self.members.refused[done.gang] = why
+            case "strip":
+                # Where a note of a roll-back was to be left, its pods go without it.
+                if self.rolling.without_note(done.gang):
+                    self.work.mirror.bar(done.gang, why, self.work.clock, now)
+            case "enqueue":
+                pass  # nothing was begun; tried again with the back-off
+            case _:
+                assert_never(done.purpose)
+
     def _found(self, done: GroupLookup) -> None:
         if done.document is None or done.gang in self.work.mirror.groups:
             return
@@ -195,10 +262,21 @@ class Conductor:
 
     def _report_done(self, done: GroupReport | PodReport) -> None:
         self.suspending.telling.told(done)
-        if done.document is not None:
-            self.work.enter(done)
-        elif not isinstance(done.error, Stale) or isinstance(done, GroupReport):
-            self.work.reports.look_again((done.gang,), self.work.clock)
+        self.work.enter(done)
+        result = done.result
+        match result:
+            case Written():
+                pass
+            case Overtaken():
+                if isinstance(done, GroupReport):
+                    self.work.reports.look_again((done.gang,), self.work.clock)
+            case Later() | Unknown():
+                self.work.reports.look_again((done.gang,), self.work.clock)
+            case Denied():
+                # Said again when there is something else to say: an event has told of it.
+                self.work.is_refused(done, result)
+            case _:
+                assert_never(result)
 
     def _order_done(self, done: OrderWrite) -> None:
         if not done.gone:
@@ -207,7 +285,7 @@ class Conductor:
             self.work.failed(done)
         elif done.error is None:
             self.work.retries.succeeded(done.gang)
-        self.suspending.done(done)
+        self.suspending.done(done, self.work.clock)
 
     def pod_gone(self, uid: PodUid) -> None:
         """A pod left the mirror."""

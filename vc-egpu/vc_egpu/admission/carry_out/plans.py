@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from vc_egpu.admission.carry_out.work import Work
 from vc_egpu.admission.execution import steps, writes
 from vc_egpu.admission.execution.outcomes import GroupWrite
+from vc_egpu.admission.execution.results import Unknown
 from vc_egpu.admission.state.gangs import Group, plan_for
 from vc_egpu.core.model.cluster import Instant, PodUid
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.model.reasons import Reason, Verdict
-from vc_egpu.kube.wire.errors import Refused, Stale, TooManyRequests
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.codec.plans import PlanRecord, PlanTooLargeError
 from vc_egpu.volcano.words import names
@@ -57,6 +58,8 @@ class Plans:
             body = writes.plan_patch(group.decoded, record, verdict, self.work.mirror.nodes, now)
         except PlanTooLargeError as error:
             return str(error)
+        if no_room := _no_room(group, body["metadata"]["annotations"][names.PLAN]):
+            return no_room
         self.work.mirror.book(key, record)
         self.work.write("plan", key, group, body, record.plan_id)
         return ""
@@ -98,5 +101,16 @@ class Plans:
         """A plan whose write failed may turn up all the same: it is void then."""
         group = self.work.mirror.groups.get(done.gang)
         written = group is not None and group.plan is not None and group.plan.plan_id == done.plan_id
-        if not written and not isinstance(done.error, (Stale, Refused, TooManyRequests)):
+        if not written and (done.error is None or isinstance(done.result, Unknown)):
             self.dropped.add(done.plan_id)
+
+
+def _no_room(group: Group, plan: str) -> str:
+    """Why this plan does not fit on the PodGroup; empty if it does."""
+    taken = group.decoded.annotation_bytes
+    if room.fits(taken, names.PLAN, plan):
+        return ""
+    return (
+        f"its plan of {len(plan)} bytes does not fit on its PodGroup: the other annotations there take "
+        f"{taken} bytes, and Kubernetes allows {room.MAX_BYTES} in all"
+    )

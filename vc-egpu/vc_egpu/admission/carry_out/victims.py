@@ -5,26 +5,28 @@ have left. An agent that does not answer therefore costs no pod its work.
 """
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, assert_never
 
 from vc_egpu.admission.carry_out.members import Members
 from vc_egpu.admission.carry_out.plans import Plans
 from vc_egpu.admission.carry_out.work import Work
 from vc_egpu.admission.execution.evictions import EvictionOrder, plainly, whole_gangs
 from vc_egpu.admission.execution.outcomes import EvictionRun
+from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Unknown, Written
 from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.gangs import Group, called
+from vc_egpu.admission.state.refusals import AGAIN_S
 from vc_egpu.admission.suspension.suspending import Suspending
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodPhase, PodUid
 from vc_egpu.core.model.plan import Eviction
 from vc_egpu.core.room.causes import RULES
-from vc_egpu.kube.wire.errors import BudgetExhausted, Stale, Temporary
+from vc_egpu.kube.wire.errors import BudgetExhausted
 from vc_egpu.volcano.codec.plans import PlanRecord
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
 SHIELD_S: Final = 60.0
-"""A pod whose eviction was refused is no victim for this long."""
+"""A pod that a budget guards is no victim for this long, nor are the others that were to go with it."""
 
 
 @dataclass(slots=True)
@@ -57,7 +59,8 @@ class Victims:
         for pod in pods:
             self.work.event(pod, rule.event, rule.said(self._called(key, group)))
         self.work.count("evicted", len(pods))
-        self._start(EvictionOrder(key, group.plan.plan_id, pods, group.plan.cause, whole))
+        tried = self.members.writes_of(key, group.plan)
+        self._start(EvictionOrder(key, group.plan.plan_id, pods, group.plan.cause, whole, tried))
 
     def _suspend_for(self, key: str, group: Group, plan: PlanRecord) -> bool:
         """Have those leave their cards that can; whether they are to be waited for first."""
@@ -107,16 +110,54 @@ class Victims:
         """An order to evict ended."""
         gangs = self.work.evictions.finished(done, self.work.clock)
         self.work.agenda.look_at(*gangs)
+        for uid in done.plainly:
+            self._was_plain(uid)
         if done.error is None:
             return
         done = replace(done, gang=done.gang.partition("#")[0])
         self.work.failed(done)
-        again = isinstance(done.error, (Stale, Temporary)) and not isinstance(done.error, BudgetExhausted)
+        result = done.result
+        match result:
+            case Written():
+                pass
+            case Overtaken() | Unknown(is_fault=False):
+                self._try_again(gangs)
+            case Later():
+                if not (isinstance(done.error, BudgetExhausted) and self._stays(done, SHIELD_S)):
+                    self._try_again(gangs)
+            case Unknown():
+                if not self._stays(done, SHIELD_S):
+                    self._try_again(gangs)
+            case Denied(reason=reason):
+                if done.member is not None:
+                    self.members.takes_no_cards(done.gang, done.member, reason)
+                elif not self._stays(done, AGAIN_S):
+                    self._try_again(gangs)
+            case _:
+                assert_never(result)
+
+    def _try_again(self, gangs: list[str]) -> None:
+        for gang in gangs:
+            self.work.agenda.try_again(gang, Why.VICTIMS_STAY)
+
+    def _stays(self, done: EvictionRun, for_s: float) -> bool:
+        """Victims of a waiting plan cannot be evicted: it goes, and they are left alone for a while.
+
+        Those at which the order stopped, or all of them where it is not known. Whether there is such a plan.
+        """
         group = self.work.mirror.groups.get(done.gang)
         plan = group.plan if group is not None else None
-        if group and plan and plan.plan_id == done.plan_id and plan.state == "waiting" and not again:
-            self.work.mirror.shield(plan.victims, self.work.clock + SHIELD_S)
-            self.plans.strip(done.gang, group, f"its victims cannot be evicted: {done.error}")
-        else:
-            for gang in gangs:
-                self.work.agenda.try_again(gang, Why.VICTIMS_STAY)
+        if group is None or plan is None or plan.plan_id != done.plan_id or plan.state != "waiting":
+            return False
+        stopped = self.work.mirror.members.get(done.stopped_by, {}).keys() & plan.victims
+        self.work.mirror.shield(stopped or plan.victims, self.work.clock + for_s)
+        self.plans.strip(done.gang, group, f"its victims cannot be evicted: {done.error}")
+        return True
+
+    def _was_plain(self, uid: PodUid) -> None:
+        self.work.count("lever_failed")
+        self.work.refused["lever"] += 1
+        pod = self.work.mirror.pods.get(uid)
+        if pod is not None:
+            note = "its controller cannot be asked: the pod takes no such annotation"
+            self.work.event(pod, "EvictedPlainly", note)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from vc_egpu.admission.execution import outcomes, writes
 from vc_egpu.admission.execution.evictions import Evictions
 from vc_egpu.admission.execution.executor import Executor
-from vc_egpu.admission.execution.operations import Operation, Totals, from_zero
+from vc_egpu.admission.execution.operations import ByWrite, Operation, Totals, from_zero, none_refused
 from vc_egpu.admission.execution.outcomes import Done, GroupPurpose, GroupWrite, UnknownWrite
+from vc_egpu.admission.execution.results import Denied
 from vc_egpu.admission.execution.retries import Retries
 from vc_egpu.admission.state.agenda import Agenda, Why
 from vc_egpu.admission.state.gangs import Group
@@ -18,7 +19,6 @@ from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.telling.reports import Reports, group_reference, pod_reference
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.watch import Change, ChangeKind
-from vc_egpu.kube.wire.errors import Refused
 from vc_egpu.volcano.codec import trim
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
@@ -37,6 +37,8 @@ class Work:
     """Monotonic seconds that stand still while the API server is away. The loop sets it in each turn."""
     counters: Totals = field(default_factory=from_zero)
     """Totals since this process leads, by name, for the metrics."""
+    refused: ByWrite = field(default_factory=none_refused)
+    """Writes that the API server refuses again and again, by kind, for the metrics."""
     evictions: Evictions = field(default_factory=Evictions)
     retries: Retries = field(default_factory=Retries)
     _busy: set[str] = field(default_factory=set)
@@ -116,10 +118,18 @@ class Work:
         delay_s = self.retries.failed(done.gang, done.error, self.clock, is_read=unknown)
         logger.info("gang %s: %s failed, again in %.2f s: %s", done.gang, what, delay_s, done.error)
         self.count("write_failures")
+        if isinstance(done.result, Denied):
+            self.is_refused(done, done.result)
+
+    def is_refused(self, done: Done, denied: Denied) -> None:
+        """The API server will refuse this again: counted, and told about the gang."""
+        what = outcomes.word_for(done)
+        if what in self.refused:
+            self.refused[what] += 1
         group = self.mirror.groups.get(done.gang)
-        if isinstance(done.error, Refused) and group is not None:
+        if group is not None:
             about = group_reference(done.gang, group.decoded)
-            self.reports.events.event(about, "Warning", "WriteRefused", f"{what}: {done.error}")
+            self.reports.events.event(about, "Warning", "WriteRefused", f"{what}: {denied.reason}")
 
     def due(self) -> float | None:
         """When a gang for which something failed is to be tried again (on ``clock``)."""

@@ -1,25 +1,39 @@
 """Making pods go: all of a set or none begun, watched until they are on their way.
 
-An eviction tries every pod dry first. A set in which one dry try fails is left alone. Then the plan of each
-victim gang is taken off its PodGroup, and each pod is made to go by its UID.
+An eviction tries dry first what follows: to evict each victim, and to give each member of the gang that needs
+the room its cards. A set in which one dry try fails is left alone. Then the plan of each victim gang is taken
+off its PodGroup, and each pod is made to go by its UID.
+
+A pod whose controller cannot be asked (its annotations are full, or a policy forbids it) goes by the Eviction
+API at once.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from vc_egpu.admission.execution import writes
 from vc_egpu.admission.execution.executor import Executor
 from vc_egpu.admission.execution.operations import ByCause, none_yet
-from vc_egpu.admission.execution.outcomes import EvictionRun
+from vc_egpu.admission.execution.outcomes import EvictionRun, Json
+from vc_egpu.admission.execution.results import Denied, result_of
 from vc_egpu.admission.state import owners
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodPhase, PodUid
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.resources import POD_GROUPS
-from vc_egpu.kube.wire.errors import KubeError, NotFound
+from vc_egpu.kube.resources import POD_GROUPS, PODS
+from vc_egpu.kube.wire.errors import KubeError, NotFound, Stale
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
+
+PRESS_AGAIN_S: Final = 60.0
+"""A pod that stays although its eviction was taken is evicted once more after this long."""
+_TRIED_AT_ONCE: Final = 8
+"""Dry tries of members under way: they take little of the API server, and 2,048 take seconds."""
+_FEW: Final = 8
+"""So few are tried one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +48,8 @@ class EvictionOrder:
     """Why they go; None where an earlier order for the same pods said so already."""
     groups: tuple[DecodedGroup, ...] = ()
     """PodGroups of victims whose plan has to go first."""
+    members: tuple[tuple[DecodedPod, Json], ...] = ()
+    """Pods that need the room, each with the write that will give it its cards: tried dry first."""
 
 
 def whole_gangs(
@@ -62,17 +78,64 @@ def plainly(pod: DecodedPod) -> EvictionOrder:
 def carry_out(api: ApiConnection, order: EvictionOrder) -> EvictionRun:
     """Do it; runs on a helper thread. The error, if any, is the first that stopped it."""
     done = EvictionRun(gang=order.beneficiary, plan_id=order.plan_id)
+    about, plainly = "", []
     try:
         for pod in order.pods:
+            about = pod.pod.gang or ""
             _unless_gone(owners.dry_run, api, pod)
+        if (refused := _refused(api, order.members)) is not None:
+            return replace(done, member=refused[0], error=refused[1])
         for group in order.groups:
+            about = group.gang.key
             namespace, name = group.gang.key.split("/", 1)
             api.patch(POD_GROUPS, name, writes.strip_patch(group), namespace)
         for pod in order.pods:
-            _unless_gone(owners.lever_of(pod.owner), api, pod)
+            about = pod.pod.gang or ""
+            if _make_go(api, pod):
+                plainly.append(pod.pod.uid)
     except KubeError as error:
-        return replace(done, error=error)
-    return done
+        return replace(done, error=error, stopped_by=about, plainly=tuple(plainly))
+    return replace(done, plainly=tuple(plainly))
+
+
+_Refused = tuple[PodUid, KubeError] | None
+
+
+def _refused(api: ApiConnection, members: tuple[tuple[DecodedPod, Json], ...]) -> _Refused:
+    """The first of these to which its cards cannot be given, and why; None where they can, all of them."""
+
+    def tried(entry: tuple[DecodedPod, Json]) -> _Refused:
+        pod, body = entry
+        try:
+            api.patch(PODS, pod.pod.name, body, pod.pod.namespace, dry_run=True)
+        except Stale:
+            return None  # it changed meanwhile, which the plan is looked at for anyway
+        except KubeError as error:
+            return pod.pod.uid, error
+        return None
+
+    if len(members) <= _FEW:
+        return next((found for entry in members if (found := tried(entry)) is not None), None)
+    with ThreadPoolExecutor(_TRIED_AT_ONCE, thread_name_prefix="dry") as threads:
+        answers = list(threads.map(tried, members))
+    return next((one for one in answers if one is not None), None)
+
+
+def _make_go(api: ApiConnection, pod: DecodedPod) -> bool:
+    """Make a pod go; whether it had to be evicted plainly although it has a controller to ask."""
+    lever = owners.lever_of(pod.owner)
+    if lever is not owners.volcano_job:
+        _unless_gone(lever, api, pod)
+        return False
+    try:
+        if owners.has_lever(pod):
+            _unless_gone(lever, api, pod)
+            return False
+    except KubeError as error:
+        if not isinstance(result_of(error), Denied):
+            raise
+    _unless_gone(owners.evicted, api, pod)
+    return True
 
 
 def _unless_gone(action: owners.Lever, api: ApiConnection, pod: DecodedPod) -> None:
@@ -128,6 +191,7 @@ class Evictions:
                 self.gone(uid)
             elif uid in self.begun:
                 self.begun[uid] = clock
+        self.pressed.update(uid for uid in done.plainly if uid in self.begun)
         about = [group.gang.key for group in order.groups]
         self.stripped.difference_update(about)
         return [order.beneficiary.partition("#")[0], *about]
@@ -138,7 +202,7 @@ class Evictions:
         self.pressed.discard(uid)
 
     def overdue(self, clock: float, is_leaving: Callable[[PodUid], bool]) -> list[PodUid]:
-        """Pods that should be on their way out by now and are not; each is named once.
+        """Pods that should be on their way out by now and are not; each is named once in a while.
 
         Not those of orders on a thread: of a large gang the last are asked long after the first were tried.
         """
@@ -146,9 +210,8 @@ class Evictions:
         late = [
             uid
             for uid, since in self.begun.items()
-            if clock - since >= owners.LEVER_TIMEOUT_S
+            if clock - since >= (PRESS_AGAIN_S if uid in self.pressed else owners.LEVER_TIMEOUT_S)
             and uid not in under_way
-            and uid not in self.pressed
             and not is_leaving(uid)
         ]
         self.pressed.update(late)

@@ -29,10 +29,11 @@ from vc_egpu.admission.execution.outcomes import (
     UnknownWrite,
     word_for,
 )
+from vc_egpu.admission.execution.results import Denied, result_of
 from vc_egpu.core.model.cluster import ShareClass
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import POD_GROUPS, PODS
-from vc_egpu.kube.wire.errors import KubeError, LeaseLost, NotFound, Stale
+from vc_egpu.kube.wire.errors import KubeError, LeaseLost, NotFound, Stale, Unavailable
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
 from vc_egpu.volcano.codec.plans import PlannedMember
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
@@ -105,6 +106,8 @@ class Executor:
             except LeaseLost:
                 raise
             except KubeError as error:
+                if isinstance(result_of(error), Denied):
+                    raise  # nothing changed there
                 return self._read_group(replace(outcome, error=error), group)
             return replace(outcome, document=document)
 
@@ -122,12 +125,16 @@ class Executor:
             return replace(failed, gone=True)
         except KubeError:
             # Nothing is known: the loop keeps what it booked and asks again.
-            return UnknownWrite(gang=failed.gang, plan_id=failed.plan_id, error=failed.error)
+            return UnknownWrite(
+                gang=failed.gang, purpose=failed.purpose, plan_id=failed.plan_id, error=failed.error
+            )
         return replace(failed, document=document, gone=document["metadata"]["uid"] != group.gang.uid)
 
     def read_group(self, unknown: UnknownWrite, group: DecodedGroup) -> None:
         """Ask what stands on a PodGroup after a write that may have happened or not."""
-        write = GroupWrite(gang=unknown.gang, purpose="plan", plan_id=unknown.plan_id, error=unknown.error)
+        write = GroupWrite(
+            gang=unknown.gang, purpose=unknown.purpose, plan_id=unknown.plan_id, error=unknown.error
+        )
         self._submit(self._helpers, lambda: self._read_group(write, group), unknown)
 
     def look_for_group(self, key: str) -> None:
@@ -205,10 +212,14 @@ class Executor:
             document = self._api.get(PODS, name, namespace)
         except NotFound:
             return replace(failed, gone=True)
-        except KubeError as error:
-            return replace(failed, error=error)
-        gone = document["metadata"]["uid"] != failed.uid
-        return replace(failed, document=None if gone else document, gone=gone)
+        except KubeError:
+            return failed  # nothing was written, and what stands there is not known
+        if document["metadata"]["uid"] != failed.uid:
+            return replace(failed, gone=True)
+        if isinstance(failed.error, NotFound):
+            # It is there all the same. Tried again at once, it would be so without end.
+            failed = replace(failed, error=Unavailable(failed.error.message, status=failed.error.status))
+        return replace(failed, document=document)
 
     def delete_orphan(self, key: str, pod: DecodedPod) -> None:
         """Remove a pod that was bound without a plan."""

@@ -36,6 +36,30 @@ def from_zero() -> Totals:
     return dict.fromkeys(OPERATIONS, 0)
 
 
+WRITES: Final = (
+    "plan",
+    "strip",
+    "enqueue",
+    "condition",
+    "carry",
+    "fence",
+    "suspend",
+    "resume",
+    "evict",
+    "lever",
+    "orphan",
+)
+"""The kinds of writes, as logs and metrics call them."""
+
+ByWrite = dict[str, int]
+"""Writes that the API server refuses again and again, by kind."""
+
+
+def none_refused() -> ByWrite:
+    """All kinds."""
+    return dict.fromkeys(WRITES, 0)
+
+
 ByCause = dict[Cause, int]
 """Pods by the cause for which they had to go."""
 

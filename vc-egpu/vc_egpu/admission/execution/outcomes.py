@@ -1,13 +1,15 @@
 """What became of one operation: a type for each kind, so that each consumer takes its own. Pure.
 
-An ``error`` says that the operation failed. ``document`` is what the API server showed last: the answer to
-the write, or what stands there after a failure. ``gone``: the object is not there any more.
+An ``error`` says that the operation failed, and ``result`` what that means. ``document`` is what the API
+server showed last: the answer to the write, or what stands there after a failure. ``gone``: the object is not
+there any more.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from vc_egpu.admission.execution.results import Result, result_of
 from vc_egpu.core.model.cluster import PodUid
 from vc_egpu.kube.wire.errors import KubeError
 
@@ -22,6 +24,11 @@ OrderPurpose = Literal["suspend", "resume"]
 class _Outcome:
     gang: str
     error: KubeError | None = None
+
+    @property
+    def result(self) -> Result:
+        """What became of the write."""
+        return result_of(self.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +56,7 @@ class GroupWrite(_OfGroup):
 class UnknownWrite(_Outcome):
     """The same, where no answer says whether it happened. ``error`` is that of the write."""
 
+    purpose: GroupPurpose = "plan"
     plan_id: str = ""
 
 
@@ -94,6 +102,12 @@ class EvictionRun(_Outcome):
     """An order to evict. ``gang`` is the one that needs the room, or is rolled back."""
 
     plan_id: str = ""
+    stopped_by: str = ""
+    """The gang of the pod, or of the PodGroup, at which the error stopped the order."""
+    member: PodUid | None = None
+    """The pod of ``gang`` itself that takes no cards: its own write was refused when it was tried dry."""
+    plainly: tuple[PodUid, ...] = ()
+    """Pods that their controller could not be asked about: they were evicted plainly at once."""
 
 
 Done = (

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from vc_egpu.admission.execution.results import Overtaken, result_of
 from vc_egpu.kube.backoff import Backoff
-from vc_egpu.kube.wire.errors import BudgetExhausted, KubeError, Stale, Temporary
+from vc_egpu.kube.wire.errors import BudgetExhausted, KubeError, Temporary
 
 FIRST_S: Final = 0.02
 MOST_S: Final = 30.0
@@ -29,9 +30,10 @@ class Retries:
         Not before the server's time, where it names one. A budget's is that of a pod, not of who needs room.
         """
         backoff = self._backoffs.setdefault(key, Backoff(FIRST_S, MOST_S))
-        at_once = isinstance(error, Stale) and backoff.failures < _AT_ONCE and not is_read
+        is_overtaken = isinstance(result_of(error), Overtaken)
+        at_once = is_overtaken and backoff.failures < _AT_ONCE and not is_read
         delay_s = 0.0 if at_once else backoff.next_s()
-        if isinstance(error, Stale):
+        if is_overtaken:
             backoff.failures += 1
         if isinstance(error, Temporary) and not isinstance(error, BudgetExhausted):
             delay_s = max(delay_s, error.retry_after_s or 0.0)

@@ -114,8 +114,15 @@ class Watchlist:
 
 
 def finds_no_room(verdict: Verdict | None) -> bool:
-    """Whether a gang waits because there is no place for it; not for quota, a gate, members or a back-off."""
-    return verdict is not None and verdict.reason in _NO_ROOM and BACK_OFF_NUMBER not in verdict.numbers
+    """Whether a gang waits because there is no place for it; not for quota, a gate, members or a back-off.
+
+    A plan that the API server does not take is as good as no place: what runs without its peers comes back.
+    """
+    if verdict is None:
+        return False
+    if verdict.reason is Reason.WRITE_REFUSED:
+        return True
+    return verdict.reason in _NO_ROOM and BACK_OFF_NUMBER not in verdict.numbers
 
 
 def _keep(since: dict[PodUid, float], uid: PodUid, clock: float, *, present: bool) -> None:
@@ -144,6 +151,8 @@ class Rolling:
     record: str
     """The back-off as the PodGroup will carry it; it stands there once the plan is gone."""
     why: str
+    is_noted: bool = True
+    """False: the PodGroup takes no such note, and the pods go without it."""
 
 
 def judge(

@@ -4,7 +4,7 @@ Kept in memory only: a leader that takes over sees the same pods in the same tro
 """
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vc_egpu.admission.recovery.rollback import RollBack, Rolling
@@ -41,6 +41,13 @@ class RollBacks:
         note = f"{back.why}; no controller would replace this pod, so it is left alone"
         for pod in back.left_alone:
             self.reports.events.event(pod_reference(pod), "Warning", "RolledBack", note)
+
+    def without_note(self, key: str) -> bool:
+        """The write that takes the plan away and leaves the note is refused; whether one was due."""
+        rolling = self._under_way.get(key)
+        if rolling is not None:
+            self._under_way[key] = replace(rolling, is_noted=False)
+        return rolling is not None
 
     def get(self, key: str) -> Rolling | None:
         """The gang's, if there is one."""

@@ -73,6 +73,12 @@ def _process(view: View) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         for cause, pods in totals.items():
             family.add_metric((cause.value,), pods)
     yield from (evicted, suspended)
+    refused = CounterMetricFamily(
+        "egpu_writes_refused", "Writes that the API server refuses again and again.", labels=("write",)
+    )
+    for write, total in view.refused.items():
+        refused.add_metric((write,), total)
+    yield refused
 
 
 def _cards(rows: Iterable[CardRow]) -> Iterator[GaugeMetricFamily]:

@@ -11,9 +11,16 @@ from dataclasses import replace
 from functools import lru_cache
 
 from vc_egpu.core.model.cluster import Instant, NodeName, Pod, PodUid, SuspensionState
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
-from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder, answer_to
+from vc_egpu.volcano.codec.suspension import (
+    MAX_REASON,
+    NodeSuspension,
+    PodSuspension,
+    SuspendOrder,
+    answer_to,
+)
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError
 
@@ -36,6 +43,8 @@ class Answers:
         """Pods whose order is being taken back."""
         self.unfit: dict[PodUid, str] = {}
         """Pods that are not to be suspended for now, and why."""
+        self.unreturning: dict[PodUid, str] = {}
+        """Pods whose order the API server does not let us take off, and why: they cannot be brought back."""
         self.late: set[PodUid] = set()
         """Pods that should have come back to their cards long ago."""
         self.stranded: set[PodUid] = set()
@@ -91,7 +100,7 @@ class Answers:
             order.number if order is not None else (0, 0),
             float(order.since) if order is not None else 0.0,
             answer.state,
-            answer.suspendable and pod.uid not in self.unfit,
+            answer.suspendable and pod.uid not in self.unfit and has_room(decoded),
             # A wish that failed lately is none: what is left of the gang's suspension ends.
             is_paused(decoded) and pod.uid not in self.unfit,
             pod.uid in self.late,
@@ -118,6 +127,8 @@ class Answers:
 
     def _about(self, decoded: DecodedPod, stands: SuspendOrder | None) -> PodSuspension:
         node = decoded.pod.node
+        if why := self.unreturning.get(decoded.pod.uid):
+            return PodSuspension(state=SuspensionState.FAILED, reason=why[:MAX_REASON])
         report = self._said.get(node, _NOTHING).get(decoded.pod.uid) if node is not None else None
         if report is None and node in self._broken:
             return PodSuspension(reason=_MALFORMED)
@@ -127,6 +138,7 @@ class Answers:
         """The pod is not there any more."""
         self.lifting.discard(uid)
         self.unfit.pop(uid, None)
+        self.unreturning.pop(uid, None)
         self.late.discard(uid)
         self.stranded.discard(uid)
 
@@ -141,6 +153,11 @@ def order_of(decoded: DecodedPod) -> SuspendOrder | None:
     except AnnotationError:
         return None
     return order if order.pod_uid == decoded.pod.uid else None
+
+
+def has_room(decoded: DecodedPod) -> bool:
+    """Whether an order fits on the pod next to its other annotations, or stands there already."""
+    return bears_order(decoded) or decoded.annotation_bytes + room.ORDER_BYTES <= room.MAX_BYTES
 
 
 def is_paused(decoded: DecodedPod) -> bool:

@@ -165,9 +165,12 @@ def called(group: Group, members: Iterable[DecodedPod]) -> str:
     return makers.called(key.partition("/")[0], owner.kind, owner.name, labels)
 
 
-def as_planned(decoded: DecodedPod, group: Group | None) -> DecodedPod:
-    """A member without cards carries no annotation: being ungated is its plan id."""
-    decoded = as_owned(decoded, group)
+def as_planned(decoded: DecodedPod, group: Group | None, refused: str = "") -> DecodedPod:
+    """A member without cards carries no annotation: being ungated is its plan id.
+
+    ``refused``: why the API server lets us not write to it.
+    """
+    decoded = as_owned(decoded, group, refused)
     pod = decoded.pod
     if pod.shape.asks or decoded.gated or group is None:
         return decoded
@@ -178,21 +181,22 @@ def as_planned(decoded: DecodedPod, group: Group | None) -> DecodedPod:
     return replace(decoded, pod=replace(pod, plan_id=plan.plan_id)) if planned else decoded
 
 
-def as_owned(decoded: DecodedPod, group: Group | None) -> DecodedPod:
-    """A pod that came before its PodGroup is no member of another owner's PodGroup.
+def as_owned(decoded: DecodedPod, group: Group | None, refused: str = "") -> DecodedPod:
+    """What keeps a pod from being a member: its own words, its PodGroup's owner, or a refused write.
 
+    A pod that came before its PodGroup is no member of another owner's PodGroup.
     Its own PodGroup has no owner, or belongs to what makes the pod, or to the pod (the leader of a set).
     """
-    if not decoded.group_unseen:
+    said = decoded.words.problem if decoded.words is not None else decoded.problem
+    if not decoded.group_unseen and not refused and said == decoded.problem:
         return decoded
-    said = decoded.words.problem if decoded.words is not None else ""
-    owner = group.decoded.owner if group is not None else None
+    owner = group.decoded.owner if group is not None and decoded.group_unseen else None
     theirs = ""
     if owner is not None and owner.uid not in {decoded.pod.uid, decoded.owner.uid if decoded.owner else ""}:
         theirs = (
             f"its PodGroup came after it and belongs to {owner.kind} {owner.name!r}, not to what makes it"
         )
-    problem = "; ".join(text for text in (said, theirs) if text)
+    problem = "; ".join(text for text in (said, theirs, refused) if text)
     return decoded if problem == decoded.problem else replace(decoded, problem=problem)
 
 

@@ -1,6 +1,6 @@
 """The nodes as this leader sees them: what they offer, and what their agents still hold."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass
 
 from vc_egpu.admission.state.agenda import Agenda
@@ -21,6 +21,8 @@ class NodeNews:
     """Something that decisions look at."""
     cards: bool = False
     held: bool = False
+    offers: bool = False
+    """A resource that no node has offered before."""
 
 
 NOTHING_NEW = NodeNews()
@@ -34,6 +36,8 @@ class Inventory:
         self.holdings = Holdings()
         self.ill: set[CardId] = set()
         """Cards that stopped taking shares."""
+        self.offered: Set[str] = frozenset()
+        """Names of the other resources that nodes offer, or have offered."""
         self._agenda = agenda
         self._state = state
         self._table = table
@@ -56,7 +60,11 @@ class Inventory:
         if new_cards:
             was = {card.uuid for card in (before.cards if before else ()) if card.usable}
             self.ill |= was - {card.uuid for card in node.cards if card.usable}
-        return NodeNews(is_news, new_cards, self.holdings.put(name, cluster_codec.held_by_agent(document)))
+        first = node.allocatable.scalars.keys() - self.offered
+        if first:
+            self.offered |= first
+        held = self.holdings.put(name, cluster_codec.held_by_agent(document))
+        return NodeNews(is_news, new_cards, held, offers=bool(first))
 
     def remove(self, name: NodeName, living: Container[PodUid]) -> None:
         """A node is gone, with all that was held on it. ``living``: pods whose object is there."""

@@ -17,6 +17,7 @@ from vc_egpu.admission.state.answers import Answers
 from vc_egpu.admission.state.backoffs import RolledBack
 from vc_egpu.admission.state.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.state.inventory import Inventory
+from vc_egpu.admission.state.refusals import Refusals
 from vc_egpu.admission.state.surroundings import ClaimKey, Surroundings
 from vc_egpu.admission.state.tally import OVER, Tally
 from vc_egpu.core.books.state import ClusterState
@@ -96,6 +97,7 @@ class Mirror:
         """Gangs whose plan waits for its victims."""
         self.shielded: dict[PodUid, float] = {}
         """Pods that could not be evicted lately: no victims until then, on the conductor's clock."""
+        self.refusals = Refusals()
         self._shut: dict[str, RolledBack] = {}
         """Gangs for which nodes are left out, and the note that says so."""
         self.revision = 0
@@ -187,6 +189,8 @@ class Mirror:
             self._reread_plans(name)
         if news.held:
             self._set_held(name)
+        if news.offers:
+            self._reread_crowded()
         self.enter_again(self.answers.put(document))
 
     def _set_held(self, name: NodeName) -> None:
@@ -203,15 +207,19 @@ class Mirror:
             del self.pods[uid]
             self.state.remove_pod(uid)
             self.answers.gone(uid)
+            self.refusals.gone(uid)
             if self.inventory.holdings.gone(before) and before.pod.node is not None:
                 self._set_held(before.pod.node)
             self._settle(before, None)
             return
         self.around.claimants.put(uid, document)
-        decoded = pod_codec.pod(document, self.table, self.around.claim_terms, before)
+        offered = self.inventory.offered
+        decoded = pod_codec.pod(document, self.table, self.around.claim_terms, before, offered)
         if not decoded.managed:
             self._foreign(decoded, before)
             return
+        if before is not None and decoded.annotation_bytes < before.annotation_bytes:
+            self.refusals.gone(uid)
         self._enter(self._known(self.ends.enter(decoded, before)), before)
 
     def _enter(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
@@ -255,6 +263,30 @@ class Mirror:
             del self.shielded[uid]
         self.enter_again(over)
 
+    def refuse_pod(self, uid: PodUid, why: str, clock: float) -> None:
+        """The API server does not let us give this pod its cards: it is no member for a while."""
+        if uid in self.pods:
+            self.refusals.note_pod(uid, why, clock)
+            self._enter_again(uid)
+
+    def bar(self, key: str, why: str, clock: float, now: Instant) -> None:
+        """This PodGroup takes no plan: the gang waits for a while, and others get what it would have got."""
+        group = self.groups.get(key)
+        if group is not None:
+            self.refusals.note_gang(key, why, clock, now)
+            self._refresh(key, group)
+            self.agenda.try_all(Why.PLAN_GONE)
+
+    def try_refused_again(self, clock: float) -> None:
+        """What was refused long enough ago may be written again."""
+        pods, keys = self.refusals.over(clock)
+        self.enter_again(pods)
+        for key in keys:
+            group = self.groups.get(key)
+            if group is not None:
+                self._refresh(key, group)
+                self.agenda.try_again(key, Why.RETRY)
+
     def open_nodes(self, now: Instant) -> None:
         """Nodes that refused a gang long enough ago are left out for it no longer."""
         for key in [key for key, note in self._shut.items() if not note.shuts(now)]:
@@ -279,7 +311,8 @@ class Mirror:
 
     def _known(self, decoded: DecodedPod) -> DecodedPod:
         """The pod with what other objects say about it."""
-        planned = gangs.as_planned(decoded, self.groups.get(decoded.pod.gang or ""))
+        refused = self.refusals.of_pod(decoded.pod.uid)
+        planned = gangs.as_planned(decoded, self.groups.get(decoded.pod.gang or ""), refused)
         return self._protect(self.answers.enter(planned))
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
@@ -339,14 +372,18 @@ class Mirror:
                 del self.groups[key]
                 self.waiting.discard(key)
                 self.templates.pop(key, None)
+                self.refusals.forget(key)
                 self.state.remove_gang(key)
                 self.agenda.try_all(Why.GROUP_GONE)
             return
         decoded = cluster_codec.group(document)
         if known is None or known.decoded.gang.uid != decoded.gang.uid:
             known = Group(decoded)
+            self.refusals.forget(key)
             self.agenda.try_again(key, Why.GROUP)
         before, known.decoded = known.decoded, decoded
+        if decoded.annotation_bytes < before.annotation_bytes:
+            self.refusals.forget(key)
         if before.gang != decoded.gang or before.rolled_back != decoded.rolled_back:
             self.agenda.try_again(key, Why.GROUP)
         self.groups[key] = known
@@ -398,6 +435,14 @@ class Mirror:
         for document in self.around.claimants.of(claims):
             self._pod(document, deleted=False)
 
+    def _reread_crowded(self) -> None:
+        """A node offers something new: of it, too, pods may take that name very many resources."""
+        crowded = [
+            pod for pod in self.pods.values() if pod.words is not None and pod.words.offered is not None
+        ]
+        for pod in crowded:
+            self._pod(pod.source, deleted=False)
+
     def _reread_plans(self, node: NodeName) -> None:
         """A node's cards changed, came or went: plans that are not carried out may mean others now."""
         for key, group in self.groups.items():
@@ -420,6 +465,8 @@ class Mirror:
         group.ours = group.ours or bool(members) or plan is not None or bool(template.rows)
         if group.ours or group.decoded.asks:
             gang = gangs.gang_of(group, members, self.tallies.get(key, Tally()), template)
+            if barred := self.refusals.gangs.get(key):
+                gang = replace(gang, not_before=max(gang.not_before, barred.not_before))
             self.agenda.review(gangs.planned_otherwise(self.state.gang(key), gang))
             self.state.put_gang(gang)
         else:

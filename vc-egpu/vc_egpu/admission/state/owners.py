@@ -9,6 +9,7 @@ from typing import Final
 
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import PODS
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec.cluster_codec import Owner
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 from vc_egpu.volcano.words import names
@@ -34,6 +35,13 @@ def volcano_job(api: ApiConnection, pod: DecodedPod) -> None:
     """
     body = {"metadata": {"uid": pod.pod.uid, "annotations": {names.OUT_OF_SYNC: "true"}}}
     api.patch(PODS, pod.pod.name, body, pod.pod.namespace)
+
+
+def has_lever(pod: DecodedPod) -> bool:
+    """Whether its controller can be asked: Volcano's, where the pod's annotations leave room for the ask."""
+    if pod.owner is None or lever_of(pod.owner) is not volcano_job:
+        return False
+    return pod.out_of_sync or room.fits(pod.annotation_bytes, names.OUT_OF_SYNC, "true")
 
 
 def evicted(api: ApiConnection, pod: DecodedPod) -> None:

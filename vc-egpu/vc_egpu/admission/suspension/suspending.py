@@ -8,13 +8,14 @@ ends in the same place: ordered as a whole, or taken back as a whole.
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, assert_never
 
 from vc_egpu.admission.execution.executor import Executor
 from vc_egpu.admission.execution.operations import ByCause, Totals, from_zero, none_yet
 from vc_egpu.admission.execution.outcomes import OrderWrite
+from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Unknown, Written
 from vc_egpu.admission.state.agenda import Why
-from vc_egpu.admission.state.answers import bears_order, is_paused, order_of
+from vc_egpu.admission.state.answers import bears_order, has_room, is_paused, order_of
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S, Stranded
@@ -73,6 +74,8 @@ class Suspending:
     """Pods that could leave as a user wishes, and have no order."""
     _half: dict[str, float] = field(default_factory=dict)
     _unfit_until: dict[PodUid, float] = field(default_factory=dict)
+    _unreturning_until: dict[PodUid, float] = field(default_factory=dict)
+    """Pods whose order could not be taken off: it is tried once more then."""
     telling: SuspensionReports = field(init=False)
     stranded: Stranded = field(init=False)
 
@@ -97,7 +100,7 @@ class Suspending:
 
     def __bool__(self) -> bool:
         """Whether something is to be looked at again although nothing happens."""
-        waits = self._since or self._wished or self._half or self._unfit_until
+        waits = self._since or self._wished or self._half or self._unfit_until or self._unreturning_until
         return bool(waits or self._begun or self.telling.again or self.mirror.answers.lifting)
 
     # --- what decisions ask for ------------------------------------------------------------------
@@ -272,7 +275,7 @@ class Suspending:
     def _take_back(self, key: str) -> None:
         lifting = self.mirror.answers.lifting
         for uid, pod in self.mirror.members.get(key, {}).items():
-            if self._is_written(uid):
+            if self._is_written(uid) or uid in self.mirror.answers.unreturning:
                 continue
             if uid in lifting and not bears_order(pod):
                 lifting.discard(uid)
@@ -284,13 +287,37 @@ class Suspending:
         """Whether a write of ours to the pod is under way: the next is made for what that one leaves."""
         return uid in self._writing or uid in self.telling.under_way
 
-    def done(self, done: OrderWrite) -> None:
+    def done(self, done: OrderWrite, clock: float) -> None:
         """A write ended; what it left is seen by the next :meth:`drive`."""
         cause = self._writing.pop(done.uid, None)
-        if done.error is None and done.purpose == "suspend":
-            self.counters["suspend_orders"] += 1
-            self.by_cause[cause or Cause.PRIORITY] += 1
+        result = done.result
+        match result:
+            case Written():
+                if done.purpose == "suspend":
+                    self.counters["suspend_orders"] += 1
+                    self.by_cause[cause or Cause.PRIORITY] += 1
+            case Overtaken() | Later() | Unknown():
+                pass
+            case Denied(reason=reason):
+                self._refused(done, reason, clock)
+            case _:
+                assert_never(result)
         self.mirror.agenda.look_at(done.gang)
+
+    def _refused(self, done: OrderWrite, reason: str, clock: float) -> None:
+        """An order that cannot be written is given up; one that cannot be taken off keeps its pod away."""
+        pod = self.mirror.pods.get(done.uid)
+        if pod is None:
+            return
+        if done.purpose == "suspend":
+            if done.uid not in self.mirror.answers.unfit:
+                why = f"pod {pod.pod.name}: the order cannot be written on it: {reason}"
+                self.give_up(done.gang, pod, why, clock)
+            return
+        why = f"the order to leave its cards cannot be taken off it: {reason}"
+        self.mirror.answers.unreturning[done.uid] = why
+        self._unreturning_until[done.uid] = clock + UNFIT_S
+        self.mirror.enter_again([done.uid])
 
     def gone(self, uid: PodUid) -> None:
         """The pod is not there any more."""
@@ -299,6 +326,7 @@ class Suspending:
         self._since.pop(uid, None)
         self._wished.pop(uid, None)
         self._unfit_until.pop(uid, None)
+        self._unreturning_until.pop(uid, None)
         self.telling.gone(uid)
 
     def forget(self, key: str) -> None:
@@ -315,7 +343,11 @@ class Suspending:
         for uid in over:
             del self._unfit_until[uid]
             self.mirror.answers.unfit.pop(uid, None)
-        self.mirror.enter_again(over)
+        tried = [uid for uid, until in self._unreturning_until.items() if until <= clock]
+        for uid in tried:
+            del self._unreturning_until[uid]
+            self.mirror.answers.unreturning.pop(uid, None)
+        self.mirror.enter_again((*over, *tried))
         for uid in [uid for uid in self._since if self._is_late(uid, clock)]:
             pod = self.mirror.pods.get(uid)
             if pod is None or pod.pod.gang is None:
@@ -399,6 +431,8 @@ class Suspending:
             return "only pods of low priority can be suspended"
         if pod.pod.uid in self.mirror.answers.unfit:
             return self.mirror.answers.unfit[pod.pod.uid]
+        if not has_room(pod):
+            return "its annotations leave no room for the order"
         if pod.pod.suspension is not SuspensionState.RUNNING:
             return f"it is {pod.pod.suspension.value}"
         return self.mirror.answers.about(pod).reason or "its node's agent gives no reason"

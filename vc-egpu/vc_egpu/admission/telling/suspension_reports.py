@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from vc_egpu.admission.execution import writes
 from vc_egpu.admission.execution.executor import Executor
 from vc_egpu.admission.execution.outcomes import GroupReport, PodReport
+from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Unknown, Written
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.telling import suspension_words as words
@@ -29,6 +31,8 @@ class SuspensionReports:
     """Gangs about which not everything could be said."""
     _pods: dict[PodUid, words.Said] = field(default_factory=dict)
     _gangs: dict[str, words.Said] = field(default_factory=dict)
+    _refused: dict[str, words.Said] = field(default_factory=dict)
+    """What the API server does not let us write on a pod or a PodGroup, by UID or key."""
 
     def tell(
         self,
@@ -43,7 +47,7 @@ class SuspensionReports:
         for pod, said in found:
             uid = pod.pod.uid
             # What stands there counts, not what was written: a write of the leader before may come late.
-            if words.stands(pod) == said:
+            if words.stands(pod) == said or self._refused.get(uid) == said:
                 continue
             if uid in written or uid in self.under_way:
                 continue  # looked at once more when that is done
@@ -86,10 +90,22 @@ class SuspensionReports:
         if about not in self.under_way:
             return  # another condition
         self.under_way.discard(about)
-        if done.error is None:
-            self.mirror.agenda.look_at(done.gang)
-            return
-        self.again.add(done.gang)
+        result = done.result
+        match result:
+            case Written():
+                self.mirror.agenda.look_at(done.gang)
+            case Overtaken() | Later() | Unknown():
+                self.again.add(done.gang)
+                self._forget_told(done)
+            case Denied():
+                # It stays untold until there is something else to say; the event has told it.
+                said = self._pods.get(done.uid) if isinstance(done, PodReport) else self._gangs.get(done.gang)
+                if said is not None:
+                    self._refused[about] = said
+            case _:
+                assert_never(result)
+
+    def _forget_told(self, done: GroupReport | PodReport) -> None:
         if isinstance(done, PodReport):
             self._pods.pop(done.uid, None)
         else:
@@ -98,7 +114,9 @@ class SuspensionReports:
     def gone(self, uid: PodUid) -> None:
         """The pod is not there any more."""
         self._pods.pop(uid, None)
+        self._refused.pop(uid, None)
 
     def forget(self, key: str) -> None:
         """The gang is gone."""
         self._gangs.pop(key, None)
+        self._refused.pop(key, None)

@@ -6,6 +6,7 @@ less now (scaled down, a member deleted). Or its PodGroup was replaced under run
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from vc_egpu.admission.state.agenda import Question
@@ -14,7 +15,7 @@ from vc_egpu.admission.state.tally import OVER
 from vc_egpu.admission.telling.reports import Reports, condition_of, says_it_waits
 from vc_egpu.core.model.cluster import PodPhase
 from vc_egpu.core.model.findings import Placed
-from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, Reason, Verdict
 from vc_egpu.core.waiting import say
 
 _SEATED = frozenset({PodPhase.PLACED, PodPhase.SUCCEEDED})
@@ -53,11 +54,26 @@ def said_now(
     decided: Mapping[str, Verdict], question: Question, mirror: Mirror, reports: Reports
 ) -> dict[str, Verdict]:
     """One verdict for each gang that something is to be said about. The decision's own comes first."""
-    said = dict(decided)
+    said = {key: _refused(key, verdict, mirror) for key, verdict in decided.items()}
     said |= has_all(mirror, question.tried.keys() - decided.keys(), reports)
     if question.only is None:
         said = {**without_group(mirror), **said}
     return said
+
+
+def _refused(key: str, verdict: Verdict, mirror: Mirror) -> Verdict:
+    """The verdict with what the API server refused, which no decision knows of."""
+    barred = mirror.refusals.gangs.get(key)
+    if barred is not None and BACK_OFF_NUMBER in verdict.numbers:
+        text = f"{barred.why}; tried again in {verdict.numbers[BACK_OFF_NUMBER]} s"
+        return Verdict(Reason.WRITE_REFUSED, text, verdict.numbers)
+    if verdict.reason is not Reason.WAITING_FOR_MEMBERS:
+        return verdict
+    waits = (m for m in mirror.members.get(key, {}).values() if m.problem and m.pod.phase is PodPhase.GATED)
+    first = min(waits, key=lambda member: member.pod.name, default=None)
+    if first is None:
+        return verdict
+    return replace(verdict, message=f"{verdict.message}; pod {first.pod.name}: {first.problem}")
 
 
 def has_all(mirror: Mirror, keys: Iterable[str], reports: Reports) -> dict[str, Verdict]:

@@ -23,11 +23,15 @@ from vc_egpu.core.model.findings import NodeLack, NodeResource
 from vc_egpu.core.model.resources import PERMILLE, clamp, physical_mib
 
 _CHUNK: Final = 1024
+_FIRST_ROWS: Final = 128
+_GROWTH: Final = 8
+"""Where the first rows have no room, most of the next have none either."""
 _NAMED_PORTS: Final = 8
 """So many host ports are told of by number."""
 MANY: Final = 4096
 """More members than any gang may have: where a bound of this is reached, nothing binds."""
 
+Rows = Ints | slice
 Cols = tuple[int, ...]
 Assignment = tuple[Cols, ...]
 """For each ask of a pod, in order: the columns it got."""
@@ -172,7 +176,7 @@ def card_filter(ledger: Ledger, shape: PodShape) -> Flags | None:
     return allowed
 
 
-def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> tuple[Ints, Ints]:
+def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Rows) -> tuple[Ints, Ints]:
     """By (row, card): how many shares like this the card still takes; and how many that disturb no other.
 
     A share that disturbs no other keeps all classes together within the core limit. The two are the same
@@ -202,7 +206,13 @@ def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> tuple[Ints, 
     return count, np.maximum(calm, 0)
 
 
-def _by_memory(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> Ints:
+def all_copies(ledger: Ledger, need: Need, ask: AskNeed) -> Ints:
+    """The same over all rows, only the first answer. Pieces of the arrays are looked at where they are."""
+    starts = range(0, len(ledger.names), _CHUNK)
+    return np.concatenate([copies(ledger, need, ask, slice(at, at + _CHUNK))[0] for at in starts])
+
+
+def _by_memory(ledger: Ledger, need: Need, ask: AskNeed, rows: Rows) -> Ints:
     """By (row, card): how many such shares both sums of memory take."""
     free = ledger.memory_cap[rows] - ledger.memory_used[rows]
     if not ledger.stretched:
@@ -214,7 +224,7 @@ def _by_memory(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> Ints:
     return np.asarray(np.minimum(free // ask.memory_mib, physical // each[:, None]), np.int64)
 
 
-def _physical_by_row(ledger: Ledger, need: Need, ask: AskNeed, rows: Ints) -> Ints:
+def _physical_by_row(ledger: Ledger, need: Need, ask: AskNeed, rows: Rows) -> Ints:
     """By row: :func:`.resources.physical_mib` of one share, as :meth:`.ledger.Ledger.ratio_for` its class."""
     named = ledger.ratio_class[rows]
     mine = (named == EVERYBODY) | (named == need.share_class)
@@ -335,12 +345,20 @@ def _any_address(address: str) -> bool:
 
 def candidates(ledger: Ledger, need: Need, mask: Flags) -> Ints:
     """Rows that may take such pods at all and have usable cards of every kind asked for."""
-    if not need.possible:
+    if not need.possible or _is_beyond_every_node(ledger, need):
         return np.zeros(0, np.int64)
     rows = mask
     for ask in need.asks:
         rows = rows & ledger.rows_with(ask.kind)
     return np.flatnonzero(rows)
+
+
+def _is_beyond_every_node(ledger: Ledger, need: Need) -> bool:
+    """Whether it asks for more than any node has left, or for what none offers: no node is looked at."""
+    too_much = any(
+        asked > most for asked, most in zip(need.requests, ledger.most_free(), strict=True) if asked
+    )
+    return too_much or any(name not in ledger.scalar_cap for name, _ in need.scalars)
 
 
 def rooms(ledger: Ledger, need: Need, rows: Ints) -> tuple[Ints, Ints]:
@@ -356,6 +374,17 @@ def rooms(ledger: Ledger, need: Need, rows: Ints) -> tuple[Ints, Ints]:
     room = pods_by_node(ledger, need, rows)
     if ledger.stretched and need.spills:
         room = np.minimum(room, pods_by_host(ledger, need, rows))
+    if not need.asks or room.all():
+        return _by_all_cards(ledger, need, rows, room)
+    # Cards are the dear part: they are not looked at where the node has no room anyway.
+    calm, some = room.copy(), np.flatnonzero(room)
+    if len(some):
+        room[some], calm[some] = _by_all_cards(ledger, need, rows[some], room[some])
+    return room, calm
+
+
+def _by_all_cards(ledger: Ledger, need: Need, rows: Ints, room: Ints) -> tuple[Ints, Ints]:
+    """What is left of ``room`` by the cards; and how many of these disturb no other."""
     calm = room
     for ask in need.asks:
         count, still = copies(ledger, need, ask, rows)
@@ -390,6 +419,19 @@ def pods_fitting(ledger: Ledger, need: Need, mask: Flags) -> Ints:
 def places(ledger: Ledger, need: Need, mask: Flags) -> int:
     """How many pods of this shape fit in all."""
     return int(rooms(ledger, need, candidates(ledger, need, mask))[0].sum())
+
+
+def places_up_to(ledger: Ledger, need: Need, mask: Flags, wanted: int) -> int:
+    """The same, counted no further than ``wanted``: for most shapes the first few rows are enough."""
+    rows = candidates(ledger, need, mask)
+    start, size, found = 0, _FIRST_ROWS, 0
+    while start < len(rows) and found < wanted:
+        some = rows[start : start + size]
+        if start:
+            some = not_full(ledger, need, some)
+        found += int(rooms(ledger, need, some)[0].sum()) if len(some) else 0
+        start, size = start + size, size * _GROWTH
+    return min(found, wanted)
 
 
 def seats_of(need: Need, assignment: Assignment, ratio_permille: int) -> tuple[Seat, ...]:

@@ -62,6 +62,8 @@ class Ledger:
     and look like closed nodes without cards.
     """
 
+    _most_free: tuple[int, ...] | None = None
+
     def __init__(self) -> None:
         self.rows: dict[NodeName, int] = {}
         self.names: list[NodeName | None] = [None] * _FIRST_ROWS
@@ -121,6 +123,7 @@ class Ledger:
 
         A caller that changes a node's cards removes the bookings first and adds them again.
         """
+        self._most_free = None
         row = self.rows.get(node.name)
         if row is None:
             if not self._free_rows:
@@ -227,6 +230,15 @@ class Ledger:
             column[row] = AMOUNT_LIMIT
         self._free_rows.append(row)
 
+    def most_free(self) -> tuple[int, ...]:
+        """No node has more cpu, memory, disk and room for pods left than this.
+
+        What is booked makes it less, so it is worked out again only after something was removed.
+        """
+        if self._most_free is None:
+            self._most_free = tuple((self.cap - self.used).max(axis=0).tolist())
+        return self._most_free
+
     def rows_with(self, kind: int) -> Flags:
         """By row: whether the node has a usable card of this (model, mode). Not to be written to."""
         known = self._kind_rows.get(kind)
@@ -276,6 +288,7 @@ class Ledger:
 
     def remove(self, booking: Booking) -> None:
         """Undo :meth:`add` of an equal booking."""
+        self._most_free = None
         self._apply(booking, -1)
 
     def _apply(self, booking: Booking, sign: int) -> None:

@@ -303,6 +303,8 @@ class Shortage:
     """Further nodes that are closed to them."""
     standby: Standby | None = None
     no_victims: NoVictims | None = None
+    brief: bool = False
+    """The decision had told very many gangs already: what is short was not looked for."""
 
 
 @dataclass(frozen=True, slots=True)

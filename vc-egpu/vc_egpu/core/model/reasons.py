@@ -25,6 +25,8 @@ class Reason(Enum):
     WAITING_FOR_MODEL = "WaitingForModel"
     EXCEEDS_CAP = "ExceedsCap"
     QUEUE_CLOSED = "QueueClosed"
+    WRITE_REFUSED = "WriteRefused"
+    """The API server does not take the gang's plan: its PodGroup has no room, or a policy forbids it."""
 
 
 @dataclass(frozen=True, slots=True)

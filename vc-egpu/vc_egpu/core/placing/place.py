@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice, permutations
 from typing import Final
 
-from vc_egpu.core.books.capacity import Assignment, Need, candidates
+from vc_egpu.core.books.capacity import Assignment, Need, candidates, places_up_to
 from vc_egpu.core.books.ledger import Flags
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.placing.nodes import Nodes
@@ -47,7 +47,7 @@ def place(
     for number, order in enumerate(islice(permutations(groups), _MAX_ORDERS)):
         if number and trial.effort.spent and not known:
             break
-        trial.effort.placed(len(groups))
+        trial.effort.placed(len(groups), len(trial.index.nodes))
         seated = _place_groups(trial, view, order)
         if seated is not None:
             return seated
@@ -61,9 +61,15 @@ def place(
 
 
 def place_some(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[Seated, ...]:
-    """Place and book as many as fit, each by itself, hardest shapes last to be refused."""
+    """Place and book as many as fit, each by itself, hardest shapes last to be refused.
+
+    Where there are many shapes, the gang's turn bounds how many are tried.
+    """
     seated: list[Seated] = []
     for group in groups_of(trial, view, members):
+        if not trial.effort.may_place:
+            break
+        trial.effort.placed(1, len(trial.index.nodes))
         if group.need.possible:
             seated += place_group(trial, view, group, partly=True)
     return tuple(seated)
@@ -80,6 +86,15 @@ def groups_of(trial: Trial, view: GangView, members: Sequence[Member]) -> list[G
         groups.append(Group(tuple(alike), need, trial.mask(view.gang, need.shape)))
     groups.sort(key=lambda group: _hardness(group.need))
     return groups
+
+
+def room_for(trial: Trial, view: GangView, member: Member, wanted: int) -> int:
+    """For how many members of this shape there are places by themselves; counted no further than wanted.
+
+    Fewer than wanted: they find no place together with others either, in whatever order.
+    """
+    need = trial.need(member, view.gang.share_class)
+    return places_up_to(trial.ledger, need, trial.mask(view.gang, need.shape), wanted)
 
 
 def _hardness(need: Need) -> tuple[int, ...]:

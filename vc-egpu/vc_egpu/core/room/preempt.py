@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import places, rooms
+from vc_egpu.core.books.capacity import rooms
 from vc_egpu.core.books.ledger import Ints
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import NodeName, Pod, PodUid
@@ -28,6 +28,7 @@ from vc_egpu.core.room.victims import (
     Allowance,
     Candidate,
     Guarantees,
+    are_enough,
     candidates,
     grouped,
     prey,
@@ -177,14 +178,11 @@ class _Contest:
         return True
 
     def _enough_places(self) -> bool:
-        return all(
-            places(self._trial.ledger, group.need, group.mask) >= len(group.members) for group in self._groups
-        )
+        return are_enough(self._trial.ledger, self._groups)
 
     def cheapest(self) -> _Choice | None:
         """The victims; None if the gang does not fit whichever of them go."""
-        without = prey(self._trial, self._cause).without
-        if any(places(without, group.need, group.mask) < len(group.members) for group in self._groups):
+        if not prey(self._trial, self._cause).takes(self._trial, self._view, self._groups):
             return None  # not even with all candidates gone
         useful = self._useful_nodes()
         found = candidates(self._trial, self._view, useful, self._cause)

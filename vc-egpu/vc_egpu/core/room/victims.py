@@ -8,14 +8,16 @@ Bare pods may be suspended and are never evicted: no controller makes them again
 
 import math
 from collections.abc import Collection, Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from vc_egpu.core.books.capacity import places_up_to
 from vc_egpu.core.books.ledger import Ints, Ledger
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, SuspensionState
 from vc_egpu.core.model.gangs import GangView, shares_of, task_counts, task_minimums
 from vc_egpu.core.model.plan import Eviction, Suspension
+from vc_egpu.core.placing.place import Group
 from vc_egpu.core.room.causes import taking
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
@@ -71,6 +73,29 @@ class Prey:
     """Lacks also what was booked since: good for an upper bound of the room that there could be."""
     spared: Ledger | None
     """The same without the protected pods too; None where there are none."""
+    _answers: dict[tuple[object, ...], bool] = field(default_factory=dict)
+    """Whether groups find their places: a gang of several kinds asks again for each of its sets."""
+
+    def takes(self, trial: Trial, view: GangView, groups: Iterable[Group]) -> bool:
+        """Whether each of the gang's groups by itself would find its places without them."""
+        for group in groups:
+            one, blocked = group.members[0], view.gang.blocked_nodes
+            mark = (one.shape_id, group.need.share_class, blocked, len(group.members))
+            known = self._answers.get(mark)
+            if known is None:
+                trial.effort.placed(1, len(trial.index.nodes))
+                known = self._answers[mark] = are_enough(self.without, (group,))
+            if not known:
+                return False
+        return True
+
+
+def are_enough(ledger: Ledger, groups: Iterable[Group]) -> bool:
+    """Whether each group by itself finds its places."""
+    return all(
+        places_up_to(ledger, group.need, group.mask, len(group.members)) == len(group.members)
+        for group in groups
+    )
 
 
 def prey(trial: Trial, cause: Cause) -> Prey:
@@ -101,9 +126,9 @@ def prey(trial: Trial, cause: Cause) -> Prey:
             surplus = _surplus(view, pods, nodes)
             listed.append(Candidate(view, pods, surplus, shares_of(pods), evictable=not bare))
     listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
-    lifted = trial.lift(pod.uid for candidate in listed for pod in candidate.pods)
     without = trial.ledger.copy()
-    trial.put_back(lifted)
+    for booking in trial.bookings_of(pod.uid for candidate in listed for pod in candidate.pods):
+        without.remove(booking)
     for claim in trial.claims.of(ClaimKind.REPLACEMENT):
         for booking in claim.bookings.values():
             without.remove(booking)  # for some gang it is room

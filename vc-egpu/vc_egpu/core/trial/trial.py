@@ -188,12 +188,17 @@ class Trial:
 
     def lift(self, uids: Iterable[PodUid]) -> list[Booking]:
         """Take pods off the ledger, to see what fits without them; give the answer to :meth:`put_back`."""
+        bookings = self.bookings_of(uids)
+        for booking in bookings:
+            self.ledger.remove(booking)
+        return bookings
+
+    def bookings_of(self, uids: Iterable[PodUid]) -> list[Booking]:
+        """All that is booked for these pods, of those that are gone as well."""
         bookings = []
         for uid in uids:
             booking = self.booked(uid)
             bookings += [booking] if booking is not None else self.index.held.bookings_of(uid)
-        for booking in bookings:
-            self.ledger.remove(booking)
         return bookings
 
     def put_back(self, bookings: Iterable[Booking]) -> None:

@@ -23,6 +23,9 @@ from vc_egpu.core.model.resources import (
 )
 from vc_egpu.core.model.words import few
 
+_MOST_KINDS: Final = 8
+"""Kinds of cards that a sentence names: all others are counted."""
+
 Numbers = dict[str, int | str]
 Said = tuple[Reason, str, Numbers]
 
@@ -60,7 +63,9 @@ def _request(request: findings.Request) -> str:
     """What members ask for together: ``4 shares of h20 (20480 MiB, 25 cores each)``."""
     if not request.cards:
         return f"{_plural(request.members, 'member')} without cards"
-    return " and ".join(_cards(cards) for cards in request.cards)
+    kinds = [_cards(cards) for cards in request.cards[:_MOST_KINDS]]
+    more = len(request.cards) - len(kinds)
+    return " and ".join([*kinds, f"{more} more kinds of cards"] if more > 0 else kinds)
 
 
 def _cards(request: findings.CardRequest) -> str:
@@ -215,6 +220,8 @@ def _shortage(finding: findings.Shortage) -> Said:
         more = f" and {finding.shut_more} more" if finding.shut_more else ""
         names = ", ".join(f"{node.name} ({node.why})" for node in finding.shut)
         texts.append(f"nodes with room that do not take it: {names}{more}")
+    if finding.brief:
+        texts.append("very many gangs wait, so it was not looked for what is short")
     if finding.standby is not None:
         texts.append(_standby(finding.standby))
     if finding.no_victims is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from vc_egpu.core.books import fit
 from vc_egpu.core.books.capacity import (
     MANY,
-    copies,
+    all_copies,
     parts_of,
     places,
     pods_by_cards,
@@ -34,23 +34,39 @@ from vc_egpu.core.model.findings import (
 )
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.placing.place import Group, groups_of
-from vc_egpu.core.room.victims import Guarantees, Prey, prey
+from vc_egpu.core.room.victims import Guarantees, Prey, are_enough, prey
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting.diagnosis import request_of
 
+_MOST_KINDS: Final = 4
+"""Kinds of members that the finding looks at: each costs a look at all nodes."""
 _MOST_SHUT: Final = 3
 """Nodes that are closed to the members of which the finding says why."""
 
 
-def shortage(trial: Trial, view: GangView, members: Sequence[Member], cause: Cause | None) -> Shortage:
-    """No place for all of them now. ``cause``: making room for it was tried and failed; None: it was not."""
-    groups = groups_of(trial, view, members)
+def shortage(
+    trial: Trial,
+    view: GangView,
+    members: Sequence[Member],
+    cause: Cause | None,
+    lacks: Member | None = None,
+) -> Shortage:
+    """No place for all of them now. ``cause``: making room for it was tried and failed; None: it was not.
+
+    The finding looks at a few kinds of members, however many there are. ``lacks``: one of a kind that is
+    known to have too few places.
+    """
+    every = groups_of(trial, view, members)
+    groups = _few(every, lacks)
+    explained = trial.effort.explains(len(groups), len(trial.index.nodes))
+    if not explained:
+        groups = groups[:1]
     worst = min(groups, key=lambda group: _places(trial.ledger, group) - len(group.members))
     free, wanted = _places(trial.ledger, worst), len(worst.members)
     supply, beyond, standby = None, None, None
     shut: list[NodeName] = []
-    if free < wanted:
+    if free < wanted and explained:
         by_cards = _by_cards(trial.ledger, worst)
         supply = _supply(trial.ledger, worst, by_cards)
         beyond = _beyond(trial, worst, by_cards, free)
@@ -61,15 +77,24 @@ def shortage(trial: Trial, view: GangView, members: Sequence[Member], cause: Cau
         queue=view.gang.queue,
         wanted=wanted,
         free=min(free, wanted),
-        task=worst.members[0].task if len(groups) > 1 else "",
+        task=worst.members[0].task if len(every) > 1 else "",
         each=None if worst.need.asks else _node_request(worst),
         cards=supply,
         beyond=beyond,
         shut=tuple(ShutNode(name, _shut_by(trial, view, worst, name)) for name in shut[:_MOST_SHUT]),
         shut_more=max(0, len(shut) - _MOST_SHUT),
         standby=standby,
-        no_victims=_no_victims(trial, view, groups, worst, cause) if cause is not None else None,
+        no_victims=_no_victims(trial, view, groups, worst, cause) if cause and explained else None,
+        brief=not explained,
     )
+
+
+def _few(groups: list[Group], lacks: Member | None) -> list[Group]:
+    """All groups where they are few; else the one that is known to lack places, or the hardest ones."""
+    if len(groups) <= _MOST_KINDS:
+        return groups
+    known = [group for group in groups if lacks is not None and group.members[0].shape_id == lacks.shape_id]
+    return known or groups[:_MOST_KINDS]
 
 
 def _places(ledger: Ledger, group: Group) -> int:
@@ -87,10 +112,9 @@ def _node_request(group: Group) -> NodeRequest:
 
 def _by_cards(ledger: Ledger, group: Group) -> Ints:
     """By row: for how many of these members the cards alone are enough."""
-    everywhere = np.arange(len(ledger.names))
     by_cards = np.full(len(ledger.names), MANY)
     for ask in group.need.asks:
-        count, _ = copies(ledger, group.need, ask, everywhere)
+        count = all_copies(ledger, group.need, ask)
         by_cards = np.minimum(by_cards, pods_by_cards(count, ask.cards))
     return by_cards
 
@@ -163,7 +187,8 @@ def _shut(ledger: Ledger, group: Group, by_cards: Ints) -> list[NodeName]:
     if int(by_cards[group.mask].sum()) >= len(group.members):
         return []
     room = np.minimum(by_cards, pods_by_node(ledger, group.need, np.arange(len(ledger.names))))
-    return [name for name, row in sorted(ledger.rows.items()) if room[row] > 0 and not group.mask[row]]
+    shut = np.flatnonzero((room > 0) & ~group.mask).tolist()
+    return sorted(name for row in shut if (name := ledger.names[row]) is not None)
 
 
 def _shut_by(trial: Trial, view: GangView, group: Group, name: NodeName) -> str:
@@ -206,9 +231,9 @@ def _no_victims(
     if more > free:
         return NoVictims(Spared.COMING_BACK, tuple(sorted({str(pod.gang) for pod in coming})))
     everybody = prey(trial, cause)
-    if _enough(everybody.without, groups) and _is_guaranteed(trial, view, everybody):
+    if everybody.takes(trial, view, groups) and _is_guaranteed(trial, view, everybody):
         return NoVictims(Spared.GUARANTEED)
-    if everybody.spared is not None and _enough(everybody.spared, groups):
+    if everybody.spared is not None and are_enough(everybody.spared, groups):
         return NoVictims(Spared.PROTECTED)
     return NoVictims(Spared.NOT_ENOUGH)
 
@@ -218,8 +243,3 @@ def _is_guaranteed(trial: Trial, view: GangView, everybody: Prey) -> bool:
     guarantees = Guarantees(trial, view)
     pods = (pod for candidate in everybody.listed for pod in candidate.pods)
     return not guarantees.allow(guarantees.amounts(pods))
-
-
-def _enough(ledger: Ledger, groups: Sequence[Group]) -> bool:
-    """Whether each group by itself would find its places."""
-    return all(_places(ledger, group) >= len(group.members) for group in groups)

@@ -28,6 +28,7 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     Taint,
 )
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec.sums import resources, units
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, NodeCard, NodeCards, Request
@@ -75,6 +76,8 @@ class DecodedGroup:
     problem: str = ""
     asks: bool = False
     """Its ``minResources`` name cards: true before any of its pods is there."""
+    annotation_bytes: int = 0
+    """All its annotations but the plan (:mod:`vc_egpu.volcano.room`)."""
 
 
 def instant(text: str | None) -> Instant:
@@ -251,6 +254,7 @@ def group(document: Document) -> DecodedGroup:
         conditions=tuple(status.get("conditions") or ()),
         priority_class=spec.get("priorityClassName") or "",
         asks=asked_in(spec.get("minResources") or {}) is not None,
+        annotation_bytes=room.size({k: v for k, v in annotations.items() if k != names.PLAN}),
     )
 
 

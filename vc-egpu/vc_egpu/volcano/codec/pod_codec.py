@@ -1,7 +1,7 @@
 """Pods, as plain JSON documents, into the values that a decision takes: see :mod:`.cluster_codec`."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     Toleration,
 )
+from vc_egpu.volcano import room
 from vc_egpu.volcano.api.containers import IN_SPEC, is_sidecar
 from vc_egpu.volcano.codec.cluster_codec import (
     Document,
@@ -33,7 +34,7 @@ from vc_egpu.volcano.codec.node_wishes import excess, long_list, without_wishes
 from vc_egpu.volcano.codec.plans import can_name, task_name
 from vc_egpu.volcano.codec.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.codec.share_codec import asks_of, memory_limits, shares_of
-from vc_egpu.volcano.codec.sums import given, is_over, pod_requests
+from vc_egpu.volcano.codec.sums import given, is_over, only_offered, pod_requests
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards, Request
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -69,6 +70,10 @@ class Words:
     out_of_sync: bool = False
     is_static: bool = False
     group_unseen: bool = False
+    offered: Set[str] | None = None
+    """What nodes offered when a pod was read that names very many resources; None for all other pods."""
+    annotation_bytes: int = 0
+    """All its annotations together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,8 @@ class DecodedPod:
     """The mirror of a pod that the kubelet runs from a file."""
     group_unseen: bool = False
     """Its PodGroup was not there at the door, so the webhook did not see whose it is."""
+    annotation_bytes: int = 0
+    """All its annotations together, as Kubernetes bounds them (:mod:`vc_egpu.volcano.room`)."""
     source: Document = field(default_factory=dict, compare=False, repr=False)
     """What it was read from; a later version of the same pod is read against it."""
     words: Words | None = field(default=None, compare=False, repr=False)
@@ -113,11 +120,13 @@ def pod(
     table: ModelTable,
     claim_terms: ClaimTerms | None = None,
     before: DecodedPod | None = None,
+    offered: Set[str] = frozenset(),
 ) -> DecodedPod:
     """A pod, ours or not. Raises ``KeyError``, ``TypeError`` or ``ValueError`` only for what is no pod.
 
     ``before``: an earlier reading of the same pod. Its words are taken over where the document says the same:
     most changes of a pod are changes of its status. The result is the same without it.
+    ``offered``: the other resources that nodes offer, see :func:`_read`.
     """
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
@@ -125,10 +134,10 @@ def pod(
     known = before.words if before is not None and before.words is not _NO_WORDS else None
     if not managed and not takes_room(spec, status):
         words = _NO_WORDS
-    elif before and known and known.managed is managed and _same(before.source, document):
+    elif before and known and known.managed is managed and _says_the_same(before, document, offered):
         words = known
     else:
-        words = _managed(document, table, claim_terms) if managed else _foreign(spec, status)
+        words = _read(document, table, claim_terms, offered, managed=managed)
     node = NodeName(spec["nodeName"]) if spec.get("nodeName") else None
     decoded = Pod(
         uid=PodUid(metadata["uid"]),
@@ -151,9 +160,8 @@ def pod(
         queue=words.queue,
     )
     if not managed:
-        return DecodedPod(
-            decoded, metadata["resourceVersion"], bound=node is not None, source=document, words=words
-        )
+        version = metadata["resourceVersion"]
+        return DecodedPod(decoded, version, bound=node is not None, source=document, words=words)
     return DecodedPod(
         pod=decoded,
         resource_version=metadata["resourceVersion"],
@@ -174,6 +182,7 @@ def pod(
         out_of_sync=words.out_of_sync,
         is_static=words.is_static,
         group_unseen=words.group_unseen,
+        annotation_bytes=words.annotation_bytes,
         source=document,
         words=words,
     )
@@ -196,15 +205,32 @@ _NO_WORDS: Final = Words(PodShape())
 """For a foreign pod that has no node yet, or is over."""
 
 
-def _foreign(spec: Document, status: Document) -> Words:
+def _read(
+    document: Document,
+    table: ModelTable,
+    claim_terms: ClaimTerms | None,
+    offered: Set[str],
+    *,
+    managed: bool,
+) -> Words:
+    """What a pod says. A pod that names very many resources takes only those that nodes offer."""
+    spec = document["spec"]
+    takes = pod_requests(spec, given(document.get("status") or {}))
+    kept = only_offered(takes, offered)
+    words = _managed(document, kept, table, claim_terms) if managed else _foreign(spec, kept)
+    return words if kept is takes else replace(words, offered=offered)
+
+
+def _foreign(spec: Document, takes: Resources) -> Words:
     """For a foreign pod: only what it takes from its node matters."""
-    return Words(PodShape(requests=pod_requests(spec, given(status)), host_ports=_host_ports(spec)))
+    return Words(PodShape(requests=takes, host_ports=_host_ports(spec)))
 
 
-def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | None) -> Words:
+def _managed(
+    document: Document, takes: Resources, table: ModelTable, claim_terms: ClaimTerms | None
+) -> Words:
     """A pod that the admission layer answers for."""
     metadata, spec = document["metadata"], document["spec"]
-    takes = pod_requests(spec, given(document.get("status") or {}))
     annotations = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
     problems: list[str] = []
@@ -214,6 +240,9 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
     cards = _cards(annotations, metadata["uid"], problems)
     checked = checked_for(annotations, labels)
+    taken = room.size_of(metadata)
+    if _is_gated(spec) and (no_room := _no_room(taken, request)):
+        problems.append(no_room)
     task = task_name(str(annotations.get(names.TASK_SPEC, "")))
     return Words(
         shape=_shape(document, takes, request, table, _terms(document, claim_terms, problems)),
@@ -234,6 +263,19 @@ def _managed(document: Document, table: ModelTable, claim_terms: ClaimTerms | No
         out_of_sync=names.OUT_OF_SYNC in annotations,
         is_static="kubernetes.io/config.mirror" in annotations,
         group_unseen=names.GROUP_UNSEEN in annotations,
+        annotation_bytes=taken,
+    )
+
+
+def _no_room(taken: int, request: Request) -> str:
+    """Why the cards could not be written on a pod that waits for them; empty if they could."""
+    asks = request.containers.values()
+    need = room.cards_size(len(asks), sum(ask.cards for ask in asks)) if asks else 0
+    if taken + need <= room.MAX_BYTES:
+        return ""
+    return (
+        f"its annotations take {taken} bytes of the {room.MAX_BYTES} that Kubernetes allows, and its cards "
+        f"need up to {need}: no cards can be written on it until it has fewer or shorter annotations"
     )
 
 
@@ -248,7 +290,7 @@ def _index(task: str, text: str) -> int:
     return index if can_name(task, index) else -1
 
 
-_METADATA_READ: Final = ("annotations", "labels", "ownerReferences")
+_METADATA_READ: Final = ("annotations", room.TAKEN_OUT, "labels", "ownerReferences")
 _SPEC_READ: Final = (
     *IN_SPEC,
     "tolerations",
@@ -259,6 +301,12 @@ _SPEC_READ: Final = (
     "overhead",
     "priority",
 )
+
+
+def _says_the_same(before: DecodedPod, now: Document, offered: Set[str]) -> bool:
+    """Whether its words would be the same, read once more."""
+    seen = before.words.offered if before.words is not None else None
+    return seen in (None, offered) and _same(before.source, now)
 
 
 def _same(before: Document, now: Document) -> bool:

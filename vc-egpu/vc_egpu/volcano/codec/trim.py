@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from vc_egpu.volcano import room
 from vc_egpu.volcano.api.containers import IN_SPEC, IN_STATUS, containers_of, waiting_of
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.plugin_ports import MOST_ARGUMENTS, PLUGINS_WITH_PORTS
@@ -84,8 +85,7 @@ def pod(document: Document) -> Json:
             "status": _foreign_status(status) | (resized if takes else {}),
         }
     kept |= _some(metadata, ("labels", "ownerReferences"))
-    if annotations := metadata.get("annotations"):
-        kept["annotations"] = _without(annotations, names.LAST_APPLIED)
+    kept |= room.without(metadata, names.LAST_APPLIED)
     claims = [v for volume in spec.get("volumes") or () if (v := _claiming(volume))]
     wishes = _common(spec, (*_TAKES, *_WISHES), named=True)
     return {
@@ -268,10 +268,6 @@ def _waiting(container: Document) -> Json:
 
 def _some(document: Document, keys: Iterable[str]) -> Json:
     return {key: document[key] for key in keys if key in document}
-
-
-def _without(mapping: Mapping[str, str], key: str) -> Mapping[str, str]:
-    return {k: v for k, v in mapping.items() if k != key} if key in mapping else mapping
 
 
 _KINDS: Final[Mapping[str, Callable[[Document], Json]]] = {

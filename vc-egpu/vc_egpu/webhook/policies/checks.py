@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from vc_egpu.volcano import room
 from vc_egpu.volcano.words import names
 from vc_egpu.webhook.policies.expressions import (
     POD_IS_OURS,
@@ -10,6 +11,7 @@ from vc_egpu.webhook.policies.expressions import (
     WRITTEN_BY_US,
     has_gate,
     has_label,
+    own_bytes,
     quoted,
 )
 from vc_egpu.webhook.policies.form import Json, binding, differs, is_by, policy, rule
@@ -103,6 +105,13 @@ def _pods_create() -> Json:
     )
 
 
+_BEFORE_AND_AFTER: Final = {
+    "old": "oldObject.metadata.?annotations.orValue({})",
+    "new": "object.metadata.?annotations.orValue({})",
+}
+"""The annotations of an update, as variables."""
+
+
 def _pods_update(identities: Identities) -> Json:
     kept = (
         *WRITTEN_BY_US,
@@ -112,7 +121,6 @@ def _pods_update(identities: Identities) -> Json:
         names.CORE_POLICY,
         *PLACE_IN_GANG,
     )
-    old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
     label, queue = f".?labels[?'{names.MANAGED_LABEL}']", f".?labels[?'{names.JOB_QUEUE_NAME}']"
     ours = is_by(identities.admission)
     touched = " || ".join(
@@ -130,8 +138,7 @@ def _pods_update(identities: Identities) -> Json:
         f"{ours} ? !({_ANSWERED_FOR}) : ({POD_WAS_OR_IS_OURS}) && ({touched})",
         variables={
             "controller": is_by(identities.controllers),
-            "old": old,
-            "new": new,
+            **_BEFORE_AND_AFTER,
             "changed": f"{quoted(kept)}.filter(a, {differs('a')})",
             "pauses": f"{differs(repr(names.PAUSE))} && '{names.PAUSE}' in variables.new",
         },
@@ -159,6 +166,7 @@ def _pods_update(identities: Identities) -> Json:
                 f"variables.controller || !({differs(repr(names.GROUP_NAME))})",
                 f"metadata.annotations: {names.GROUP_NAME} is changed by controllers only",
             ),
+            (_ANNOTATIONS_FIT, f"metadata.annotations: {_TOO_LONG}"),
             (
                 f"!({differs(repr(names.PAUSE))}) || {_may_evict()}",
                 f'metadata.annotations: {names.PAUSE} needs the RBAC verb "create" on pods/eviction',
@@ -241,6 +249,14 @@ _ANSWERED_FOR: Final = (
 _NOT_OURS: Final = "not managed: the admission layer writes to no pod of others, and removes none"
 """RBAC knows no labels: an intruder with its account could give a system pod another image."""
 
+_ANNOTATIONS_FIT: Final = (
+    "variables.controller || variables.new == variables.old || "
+    f"{own_bytes('variables.new')} <= {room.MAX_OWN_BYTES} || "
+    f"{own_bytes('variables.new')} <= {own_bytes('variables.old')}"
+)
+"""What was stored beyond the bound may change, and shrink; it does not grow."""
+_TOO_LONG: Final = f"more than {room.MAX_OWN_BYTES} bytes in all; put long texts into a ConfigMap"
+
 _LOW: Final = repr('"shareClass":"low"')
 """As it stands in the cards annotation, which only the admission controller writes."""
 
@@ -319,6 +335,10 @@ def _pod_groups(identities: Identities) -> Json:
             (
                 f"variables.ours || !({differs(repr(names.PLAN))})",
                 f"metadata.annotations: {names.PLAN} is written by the admission layer alone",
+            ),
+            (
+                f"variables.ours || !variables.managed || {_ANNOTATIONS_FIT}",
+                f"metadata.annotations: {_TOO_LONG}",
             ),
             (
                 "variables.controller || variables.scheduler || !variables.judged || " + judged("object"),

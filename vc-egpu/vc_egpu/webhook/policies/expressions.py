@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from vc_egpu.volcano import room
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.resource_names import PER_CARD
 
@@ -35,6 +36,13 @@ def asks_for_cards(spec: str) -> str:
 def has_label(metadata: str) -> str:
     """True if the managed label is there, whatever its value."""
     return f"'{names.MANAGED_LABEL}' in {metadata}.?labels.orValue({{}})"
+
+
+def own_bytes(annotations: str) -> str:
+    """Bytes of these annotations (a CEL map of strings), but for those that no user writes."""
+    skipped = quoted(sorted((*room.WRITTEN_BY_US, names.LAST_APPLIED)))
+    sizes = f"size(bytes(k)) + size(bytes({annotations}[k]))"
+    return f"{annotations}.filter(k, !(k in {skipped})).map(k, {sizes}).sum()"
 
 
 def has_gate(pod: str) -> str:

@@ -1,7 +1,7 @@
 """Pods at creation: checked, completed, gated."""
 
 from collections.abc import Mapping, Set
-from typing import Any
+from typing import Any, Final
 
 from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
 from vc_egpu.volcano.codec.request import AskError, PodAsk, names_without_effect, read_pod
@@ -27,6 +27,8 @@ from vc_egpu.webhook.reviews import access, gangs, membership, size_limits, spec
 
 _ANNOTATIONS = "metadata.annotations"
 VOLCANO_JOB_GROUP = "batch.volcano.sh/"
+POD_ROOM_BYTES: Final = 48 * 1024
+"""For the request, the cards of 64 containers, an order to leave them, and what controllers add."""
 
 
 def review_pod(review: Review, context: Context) -> Decision:
@@ -55,6 +57,7 @@ def _review(review: Review, context: Context) -> Decision:
                 # The admission layer answers for whatever has it, and takes it for a member of what it names.
                 raise Refusal(f"spec.schedulingGates: {names.GATE} is written by the webhook; leave it out")
             return allow(pod, {**pod, "spec": _without_zeroes(spec, ask)}, ask.warnings)
+    size_limits.check_room(annotations, {}, POD_ROOM_BYTES, "what the stack tells a pod", _ANNOTATIONS)
     specs.check_placement(spec, "spec")
     specs.check_isolation(spec, "spec", ask)
     knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
@@ -68,6 +71,7 @@ def _review(review: Review, context: Context) -> Decision:
     cls = _class(review, context, group)
     with_job = _checked_with_its_job(review, context, group)
     if not with_job:
+        size_limits.check_annotations(annotations, {}, _ANNOTATIONS)
         specs.check_grace(spec, cls, context, "spec")
     priority_class = specs.priority_class_for(
         str(spec.get("priorityClassName") or ""),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec.request import PodAsk
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.knobs import slips
@@ -19,7 +20,8 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import MAX_WARNINGS, Refusal
 from vc_egpu.webhook.protocol.questions import Subject, any_allowed, together
-from vc_egpu.webhook.reviews import access, specs
+from vc_egpu.webhook.reviews import access, size_limits, specs
+from vc_egpu.webhook.reviews.gangs import Members
 from vc_egpu.webhook.reviews.jobs.tasks import Task, TaskedJob
 
 ANNOTATIONS: Final = "metadata.annotations"
@@ -49,6 +51,31 @@ def is_managed(checked: Sequence[Checked]) -> bool:
         if labels.get(names.MANAGED_LABEL) != before.get(names.MANAGED_LABEL):
             specs.check_label(labels, f"{item.task.path}.metadata.labels")
     return any(item.ask.is_managed or item.task.is_labelled for item in checked)
+
+
+def check_annotations(job: TaskedJob, before: TaskedJob | None = None) -> None:
+    """Refuse annotations of the Job and of its templates that are too long in all; see :mod:`.size_limits`.
+
+    ``before``: the Job as it is stored, which passes unless it grows.
+    """
+    known = {task.name: task.annotations for task in before.tasks} if before is not None else {}
+    stored = before.annotations if before is not None else {}
+    size_limits.check_annotations(job.annotations, stored, ANNOTATIONS)
+    for task in job.tasks:
+        old = known.get(task.name, {})
+        size_limits.check_annotations(task.annotations, old, f"{task.path}.{ANNOTATIONS}")
+
+
+def check_room(job: TaskedJob, members: Sequence[Members], before: TaskedJob | None = None) -> None:
+    """Refuse annotations next to which the gang's plan does not fit: controllers copy them onto its PodGroup.
+
+    ``before``: the Job as it is stored, where the gang does not grow.
+    """
+    pods = sum(item.replicas for item in members)
+    need = room.plan_size(pods, sum(item.replicas * item.cards for item in members))
+    stored = before.annotations if before is not None else {}
+    what = f"the plan of {pods} pods, on the PodGroup that gets a copy of them,"
+    size_limits.check_room(job.annotations, stored, need, what, ANNOTATIONS)
 
 
 def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context) -> list[str]:

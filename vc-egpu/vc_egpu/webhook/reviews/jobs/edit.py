@@ -94,6 +94,7 @@ def review_edit(review: Review, stored: Json, context: Context) -> Decision:
     if not checks.is_managed(edit.checked) and edit.is_readable:
         return allow()
     _refuse_newly_forged(edit)
+    checks.check_annotations(edit.after, edit.before)
     readable = [item for item in edit.checked if item.is_readable]
     warnings = checks.check_templates(readable, edit.after, context)
     _check_changes(review, edit, context)
@@ -110,6 +111,8 @@ def _touches_nothing_of_ours(job: Json, stored: Json) -> bool:
     if spec_of(job) != spec_of(stored):
         return False
     one, other = annotations_of(job), annotations_of(stored)
+    if size_limits.grows_too_long(one, other):
+        return False
     return not any(name.startswith(_READ) for name in {**_changed(one, other), **_changed(other, one)})
 
 
@@ -179,8 +182,10 @@ def _check_growth(edit: Edit, context: Context) -> None:
     if grown:
         what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
         gangs.check_caps(grown, edit.after.queue, context, "spec.queue", what)
-    if edit.is_new or sum(item.replicas for item in members) > _stored_replicas(edit.before):
+    grows = edit.is_new or sum(item.replicas for item in members) > _stored_replicas(edit.before)
+    if grows:
         gangs.check_size(members, context.settings, "spec.tasks")
+    checks.check_room(edit.after, members, None if grows else edit.before)
     if edit.is_new or edit.changes(TaskedJob.sizes):
         stored = None if edit.is_new else _stored_minimums(edit.before)
         gangs.check_minimums(members, minimum, stored)

@@ -48,6 +48,7 @@ def _created(review: Review, context: Context) -> Decision:
     if not checks.is_managed(checked):
         return allow(warnings=[warning for item in checked for warning in item.ask.warnings])
     specs.refuse_forged(job.annotations, ANNOTATIONS, request_too=True)
+    checks.check_annotations(job)
     warnings = checks.check_templates(checked, job, context)
     subjects = checks.subjects_of(review, checked)
     queue = checks.check_queue(review, subjects, context)
@@ -56,6 +57,7 @@ def _created(review: Review, context: Context) -> Decision:
     members = [item.task.members(item.ask) for item in checked]
     minimum = job.min_available
     gangs.check_size(members, context.settings, "spec.tasks")
+    checks.check_room(job, members)
     gangs.check_minimums(members, minimum)
     what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
     gangs.check_caps(gangs.least_need(members, minimum), queue, context, "spec.queue", what)
