@@ -21,7 +21,7 @@ from stack import verify
 from stack.install import Stack, stack_images
 from stack.kit import Json, Kit, running
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
-from vc_egpu.volcano.codec.sums import pod_requests, resources
+from vc_egpu.volcano.podspec.sums import pod_requests, resources
 from vc_egpu.volcano.words.annotations import Cards
 from vc_egpu.volcano.words.names import (
     CARDS,

@@ -26,7 +26,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "admit",
         "decide",
     ),
-    "vc_egpu.volcano": ("api", "words", "room", "codec"),
+    "vc_egpu.volcano": ("api", "words", "room", "podspec", "codec"),
     "vc_egpu.kube": (
         "backoff",
         "resources",

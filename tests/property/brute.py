@@ -21,6 +21,7 @@ from vc_egpu.core.model.cluster import (
     Snapshot,
     SuspensionState,
 )
+from vc_egpu.core.model.neighbours import Neighbours
 
 Sitting = tuple[int, int, ShareClass, bool, int]
 
@@ -49,6 +50,18 @@ class BruteNode:
     cards: list[BruteCard]
     host: int = 0
     """MiB of host memory that are left."""
+    there: list[Neighbours] = field(default_factory=list)
+    """The rules of each pod on it."""
+
+    def selects(self, rule: str) -> int:
+        """How many pods on it the rule selects."""
+        return sum(rule in one.selected_by for one in self.there)
+
+    def lets_in(self, comes: Neighbours) -> bool:
+        """Whether it does not avoid any pod here, and no pod here avoids it."""
+        avoided = any(rule in one.selected_by for one in self.there for rule in comes.avoids)
+        unwanted = any(rule in one.avoids for one in self.there for rule in comes.selected_by)
+        return not avoided and not unwanted
 
     def on_card(self, ask: CardAsk, share_class: ShareClass) -> int:
         """What of a share lies on the card, rounded up."""
@@ -165,6 +178,10 @@ def _take_node(node: BruteNode, shape: PodShape, sign: int) -> None:
     node.cpu -= sign * shape.requests.cpu_milli
     node.mem -= sign * shape.requests.memory_bytes
     node.pods -= sign
+    if sign > 0:
+        node.there.append(shape.neighbours)
+    else:
+        node.there.remove(shape.neighbours)
     for _, protocol, port in shape.host_ports:
         if sign > 0:
             node.ports.append((protocol, port))
@@ -187,7 +204,7 @@ def node_takes(node: BruteNode, shape: PodShape, share_class: ShareClass) -> boo
             return False
     if any(node.node.labels.get(key) != value for key, value in shape.node_selector):
         return False
-    if node.pods < 1:
+    if node.pods < 1 or not node.lets_in(shape.neighbours):
         return False
     if shape.requests.cpu_milli > node.cpu and shape.requests.cpu_milli:
         return False
@@ -217,19 +234,47 @@ def card_choices(
             card.seats.pop()
 
 
+def is_even(nodes: list[BruteNode], before: list[int], shape: PodShape) -> bool:
+    """Whether no node that got a pod has too many more of those that the spread selects than any other."""
+    spread = shape.neighbours.spread
+    if spread is None:
+        return True
+    counts = [node.selects(spread.rule) for node in nodes if is_open(node, shape)]
+    return all(
+        node.selects(spread.rule) <= min(counts) + spread.max_skew
+        for node, count in zip(nodes, before, strict=True)
+        if any(one.spread == spread for one in node.there[count:])
+    )
+
+
+def is_open(node: BruteNode, shape: PodShape) -> bool:
+    """Whether the node may take such pods, has usable cards of their models, and be it full."""
+    empty = PodShape(node_selector=shape.node_selector, tolerations=shape.tolerations)
+    roomy = BruteNode(node.node, 1 << 60, 1 << 60, 1, [], [], 1 << 60)
+    cards = [c for c in node.cards if c.usable and not node.node.problem]
+    native = node.node.mode is Mode.NATIVE
+    has = all(native is ask.native and any(c.model == ask.model for c in cards) for ask in shape.asks)
+    return has and node_takes(roomy, empty, ShareClass.UNSET)
+
+
 def fits(nodes: list[BruteNode], shapes: list[PodShape], share_class: ShareClass) -> bool:
     """Whether all shapes find a place at once. Equal states met again are not tried again."""
     dead: set[object] = set()
+    before = [len(node.there) for node in nodes]
 
     def mark(depth: int) -> object:
         return depth, tuple(
-            (n.cpu, n.mem, n.pods, n.host, *sorted(n.ports), *(tuple(sorted(c.seats)) for c in n.cards))
+            (
+                *(n.cpu, n.mem, n.pods, n.host, *sorted(n.ports)),
+                *(tuple(sorted(c.seats)) for c in n.cards),
+                *sorted(map(repr, n.there)),
+            )
             for n in nodes
         )
 
     def descend(depth: int) -> bool:
         if depth == len(shapes):
-            return True
+            return all(is_even(nodes, before, shape) for shape in shapes)
         here = mark(depth)
         if here in dead:
             return False

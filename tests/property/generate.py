@@ -25,6 +25,7 @@ from vc_egpu.core.model.cluster import (
     Taint,
     Toleration,
 )
+from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours, Spread
 
 GIB = 1 << 30
 MEMORY = {"h20": 98304, "t4": 15360}
@@ -35,6 +36,14 @@ _ASKED = (0.05, 0.05, 0.1, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
 _SILENT = 0.3
 _MAX_RUNNING = 6
 _TRIES = 6
+_RULED = 0.4
+_RULES_THERE = [
+    *[NO_NEIGHBOURS] * 4,
+    Neighbours((), None, ("web",)),
+    Neighbours(("web",)),
+    Neighbours(("web",), None, ("web",)),
+]
+"""Of members that run: a label, a rule about it, or both."""
 _SHARES = ("volcano.sh/vgpu-{}", "volcano.sh/gpu-{}")
 
 
@@ -198,11 +207,13 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
     gangs = {**snapshot.gangs, key: Gang(key, key, queue, share_class, 0, 1, 0.0)}
     alike = rng.random() < 0.5
     pods = dict(snapshot.pods)
+    rules = random.Random(f"{key} rules {rng.getstate()[1][:2]}").choice(_RULES_THERE)
     shape = random_shape(rng, snapshot, native=rng.random() < 0.1, load=True)
     for index in range(_MAX_RUNNING):
         for _ in range(_TRIES):
             now = replace(snapshot, pods=pods, gangs=gangs)
-            pod = _placed(rng, now, key, index, shape, runs_as=_other_class(odd))
+            ruled = replace(shape, neighbours=rules)
+            pod = _placed(rng, now, key, index, ruled, runs_as=_other_class(odd))
             if pod is not None:
                 # Of some gangs not every member is so, and each counts for all of them.
                 pods[pod.uid] = replace(
@@ -287,6 +298,22 @@ def _placed(
     return None
 
 
+def _ruled(
+    rng: random.Random, members: list[tuple[str, PodShape]], *, same: bool
+) -> list[tuple[str, PodShape]]:
+    """The members with rules between pods, in a part of the cases. What is spread has one ask, as it is
+    placed exactly then."""
+    kinds = [Neighbours(("web",), None, ("web",)), Neighbours(("web",)), Neighbours((), None, ("web",))]
+    if same and len(members[0][1].asks) == 1:
+        kinds += [Neighbours((), Spread("web", rng.choice([1, 1, 2])), ("web",))] * 3
+    rules = rng.choice(kinds) if rng.random() < _RULED else NO_NEIGHBOURS
+    odd = rng.randrange(len(members)) if not same else -1
+    return [
+        (task, replace(shape, neighbours=NO_NEIGHBOURS if at == odd else rules))
+        for at, (task, shape) in enumerate(members)
+    ]
+
+
 def _ask(rng: random.Random, snapshot: Snapshot, key: str, number: int) -> tuple[Snapshot, bool]:
     same = rng.random() < 0.6
     share_class = rng.choice(
@@ -301,6 +328,7 @@ def _ask(rng: random.Random, snapshot: Snapshot, key: str, number: int) -> tuple
         for task in ("a", "b", "c")[: rng.randint(2, 3)]:
             shape = random_shape(rng, snapshot, cards=rng.random() < 0.75, native=native)
             members += [(task, shape)] * rng.randint(1, 2)
+    members = _ruled(random.Random(f"{key} rules {rng.getstate()[1][:2]}"), members, same=same)
     least = len(members) if rng.random() < 0.75 else rng.randint(1, len(members))
     minimums = {"a": 1} if not same and rng.random() < 0.3 and least > 1 else {}
     gang = Gang(

@@ -50,8 +50,10 @@ def judge(case: generate.Case, seed: int, tally: Tally) -> None:
         admission = next((entry for entry in plan.admissions if entry.gang == key), None)
         kind = "alike" if case.alike[key] else "mixed"
         tally.counts[f"{kind} asked"] += 1
+        tally.counts["with rules between pods"] += any(pod.shape.neighbours.marks for pod in waiting)
         free = search.placeable(snapshot, gang, waiting)
         where = f"seed {seed}, {key} ({kind})"
+        tally.counts["spread and placeable"] += free and waiting[0].shape.neighbours.spread is not None
         if free:
             _when_free(admission, plan, kind, where, tally)
         else:
@@ -198,4 +200,6 @@ def test_decisions_agree_with_brute_force(oracle_cases: int, capsys: pytest.Capt
     assert counts["mixed placeable"] * 9 >= oracle_cases
     assert counts["preemptions"] * 10 >= oracle_cases
     assert counts["with a silent node"] * 50 >= oracle_cases
+    assert counts["with rules between pods"] * 4 >= oracle_cases
+    assert counts["spread and placeable"] * 100 >= oracle_cases
     assert counts["by suspension alone"] * 50 >= oracle_cases

@@ -1,6 +1,7 @@
 """Words of the scenario language as values: ``key=value`` options, amounts, and what a pod asks for."""
 
 from vc_egpu.core.model.cluster import CardAsk, CardId, PodShape, Resources, Toleration
+from vc_egpu.core.model.neighbours import Neighbours, Spread
 
 MODELS = {"h20": 98304, "t4": 15360, "a100-80g": 81920}
 """Memory of one card in MiB."""
@@ -57,4 +58,13 @@ def shape(options: dict[str, str]) -> PodShape:
         use_cards=frozenset(CardId(c) for c in options.get("use-cards", "").split(";") if c),
         card_policy=options.get("card-policy", ""),
         node_policy=options.get("node-policy", ""),
+        neighbours=neighbours(options),
     )
+
+
+def neighbours(options: dict[str, str]) -> Neighbours:
+    """The rules of a pod with the labels ``is=``: whom it avoids, and with which label it is spread."""
+    avoids = tuple(sorted(label for label in options.get("apart-from", "").split(";") if label))
+    spread, _, skew = options.get("spread", "").partition(":")
+    own = {label for label in options.get("is", "").split(";") if label} | ({spread} if spread else set())
+    return Neighbours(avoids, Spread(spread, int(skew or 1)) if spread else None, tuple(sorted(own)))

@@ -18,6 +18,8 @@ After every command the invariants are checked. The commands::
                                             native, spill, limit=8Gi (the container's own memory limit),
                                             ram=1Gi, node=label:value, tolerate=key, port=80,
                                             card-policy=, node-policy=, use-cards=n1/0;n1/1, avoid-cards=,
+                                            is=web (a label), apart-from=web;db (pods that it avoids on its
+                                            node), spread=web:2 (evenly with these, maxSkew 2),
                                             template (members known before their pods are there),
                                             task=name:count:h20=1,memory=8Gi,cores=10,cpu=2, min-task=name:1
     decide                                  what the core says; changes nothing
@@ -39,6 +41,9 @@ After every command the invariants are checked. The commands::
     bare g                                  nobody would make its pods anew
     ungate g                                whoever owned the other gates of its pods lifted them
     back-off g 30                           it was rolled back, and waits so many seconds
+    refused g 2 n1 costly                   the scheduler refused its plan: its pods come back gated, next at
+                                            most 2 of them go to a node, n1 is left out, and others had gone
+                                            for it
     tick 30                                 seconds pass
     cards | pods g                          who is where
 """
@@ -302,6 +307,21 @@ class Script:
         self.world.state.put_gang(
             replace(self.world.gang(words[0]), not_before=self.world.now + float(words[1]))
         )
+
+    def _do_refused(self, words: list[str]) -> None:
+        """What the controller does with a plan that the scheduler does not bind."""
+        for pod in self.world.pods_of(words[0]):
+            self.world.terminate(pod)
+        self.world.leave()
+        nodes = frozenset(NodeName(word) for word in words[2:] if word != "costly")
+        spares_since = self.world.now if "costly" in words else 0.0
+        refused = replace(
+            self.world.gang(words[0]),
+            most_per_node=int(words[1]),
+            blocked_nodes=nodes,
+            spares_since=spares_since,
+        )
+        self.world.state.put_gang(refused)
 
     def _do_tick(self, words: list[str]) -> None:
         self.world.tick(float(words[0]))

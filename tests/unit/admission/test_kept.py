@@ -128,6 +128,15 @@ def pod_spec(*, managed: bool) -> Json:
         "priority": 5,
         "nodeSelector": {"pool": "a"},
         "affinity": affinity("z1"),
+        "topologySpreadConstraints": [
+            {
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "maxSkew": 2,
+                "minDomains": 1,
+                "labelSelector": {"matchExpressions": [{"key": "no-such-label", "operator": "DoesNotExist"}]},
+            }
+        ],
         "tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}],
         "overhead": {"cpu": "1"},
         "resources": {"requests": {"memory": "9Gi"}, "limits": {"memory": "10Gi"}},

@@ -13,7 +13,7 @@ from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.volcano.codec import cluster_codec, pod_codec, trim
-from vc_egpu.volcano.codec.node_wishes import MOST_TOLERATIONS
+from vc_egpu.volcano.podspec.node_wishes import MOST_TOLERATIONS
 
 
 @pytest.mark.parametrize(

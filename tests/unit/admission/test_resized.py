@@ -7,7 +7,7 @@ import pytest
 from unit.admission.build import TABLE, added, group, node, pod, queue, version
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.cluster import PodPhase, PodUid
-from vc_egpu.volcano.codec.sums import given, pod_requests
+from vc_egpu.volcano.podspec.sums import given, pod_requests
 
 
 def requests(cpu: str, **more: Any) -> dict[str, Any]:

@@ -153,6 +153,17 @@ def test_who_has_succeeded_or_is_bound_counts_as_well_and_who_is_in_trouble_does
         assert back.why.startswith("pod g-w-2 (and 1 more): ")
 
 
+def test_a_gang_that_is_left_without_its_master_comes_back_whole() -> None:
+    """By number it has enough without it."""
+    gang = replace(cluster_codec.group(group(members=2)).gang, min_task_member={"master": 1})
+    master = pod("g-master-0", uid="pod-master", annotations={names.TASK_SPEC: "master"})
+    stuck = pod_codec.pod(let_go(master, "5-1", bound=False), TABLE)
+    members, watchlist = watch(member(0, bound=True), member(1, bound=True), stuck)
+    back = judge(gang, members, watchlist, PATIENCE_S)
+    assert back is not None
+    assert [found.pod.name for found in back.pods] == ["g-master-0", "g-w-0", "g-w-1"]
+
+
 def test_of_a_service_each_comes_back_alone() -> None:
     gang = replace(cluster_codec.group(group(members=2)).gang, single=True)
     members, watchlist = watch(member(0, bound=True), member(1, bound=False))

@@ -117,6 +117,22 @@ def test_another_pod_under_the_same_key_is_not_the_one_that_was_planned() -> Non
     assert isinstance(found, Strip), "one of two members is too few to let the first gate fall"
 
 
+def test_no_gate_falls_where_a_task_has_lost_the_members_that_it_needs() -> None:
+    """By number the plan has enough without it."""
+    mirror = world(members=3, plan=planned(members=3))
+    needs = group(members=2)
+    needs["spec"]["minTaskMember"] = {"w": 2, "master": 0}
+    needs["metadata"]["annotations"] = {names.PLAN: plans.encode(planned(members=3), mirror.nodes)}
+    mirror.apply("podgroups", added(needs))
+    mirror.apply("pods", deleted(pod("g-w-1", index=1, uid="pod-1")))
+    assert isinstance(step(mirror), Carry), "two workers are left"
+    needs = group(members=2)
+    needs["spec"]["minTaskMember"] = {"master": 1}
+    needs["metadata"]["annotations"] = {names.PLAN: plans.encode(planned(members=3), mirror.nodes)}
+    mirror.apply("podgroups", added(needs))
+    assert isinstance(step(mirror), Strip), "and no master"
+
+
 def test_the_rest_goes_on_when_some_gates_fell_before_a_member_was_replaced() -> None:
     mirror = world(members=3, plan=planned(members=3))
     mirror.apply("pods", added(let_go(pod("g-w-0", uid="pod-0"), "5-1")))

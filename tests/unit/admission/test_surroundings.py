@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from unit.admission.build import TABLE, added, deleted, group, let_go, node, pod, queue, version
 from unit.kept import sizes
-from vc_egpu.admission.state.budgets import Selector
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Requirement, Resources
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
-from vc_egpu.volcano.codec.sums import pod_requests
+from vc_egpu.volcano.podspec.neighbours import Selector
+from vc_egpu.volcano.podspec.sums import pod_requests
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards, Request
 

@@ -124,6 +124,14 @@ def test_a_roll_back_is_a_sentence() -> None:
     assert "rolled back: 2 times, last at" in captured.get()
 
 
+def test_how_it_is_tried_otherwise_is_said() -> None:
+    at = Instant(AT - 5)
+    note = backoffs.RolledBack(1, at, at + 20, frozenset(), "not bound", most=2)
+    assert tell([], rolled_back=backoffs.encode(note)).rolled_back.endswith(
+        "; until 2026-01-01T12:00:35Z at most 2 of its members go to one node"
+    )
+
+
 def test_what_is_over_is_not_promised() -> None:
     story = tell([], rolled_back=rolled_back(ago_s=120.0))
     assert story.rolled_back == "once, at 2026-01-01T11:58:00Z: n1 refused a member"

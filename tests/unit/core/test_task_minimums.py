@@ -1,11 +1,23 @@
 """A running gang that has members enough, and of one task too few: its master is no surplus."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from unit.core import make
 from unit.core.asked import HIGH, LOW, ask
-from vc_egpu.core.model.cluster import Gang, Pod, PodPhase, ShareClass
+from vc_egpu.core.model.cluster import (
+    CardId,
+    Gang,
+    MemberPlacement,
+    NodeName,
+    PlanInForce,
+    Pod,
+    PodPhase,
+    Share,
+    ShareClass,
+    plan_key,
+)
 from vc_egpu.core.model.reasons import Reason
 
 WHOLE = make.shape(make.H20_MIB, 100)
@@ -76,3 +88,39 @@ def test_members_are_taken_by_their_index() -> None:
     gang, pods = make.gang("g", least=2), make.pods("g", 11, WHOLE)
     plan = ask(make.snapshot([make.node("n1", 3)], [gang], pods))
     assert set(plan.admissions[0].members) == {"w/0", "w/1", "w/2"}
+
+
+def plan_of(members: list[Pod]) -> PlanInForce:
+    """A ready plan, made a moment ago, that gives each of these a card of its own."""
+    share = Share(CardId("n1/0"), make.H20_MIB, 100)
+    places = {
+        plan_key(pod): MemberPlacement(
+            NodeName("n1"), (("main", replace(share, card=CardId(f"n1/{number}"))),)
+        )
+        for number, pod in enumerate(members)
+    }
+    return PlanInForce("1-1", places, created=100.0)
+
+
+@pytest.mark.parametrize("least", [3, 5])
+def test_no_worker_is_let_go_once_the_planned_master_is_gone(least: int) -> None:
+    """By number there are enough without it where four are more than the gang needs."""
+    gated = make.pods("g", 4, WHOLE)
+    gang = replace(elastic(), min_member=least, plan=plan_of([master(), *gated]))
+    (given_up,) = ask(make.snapshot([make.node("n1", 5)], [gang], gated)).withdrawals
+    assert given_up.why == "1 of its planned members are gone"
+
+
+def test_a_plan_that_names_no_master_any_more_is_given_up() -> None:
+    gated = make.pods("g", 4, WHOLE)
+    gang = elastic(plan=plan_of(gated))
+    (given_up,) = ask(make.snapshot([make.node("n1", 5)], [gang], gated)).withdrawals
+    assert given_up.why == "0 of 1 members of task master are there"
+    there = [*gated, make.placed(master(), "n1/4")]
+    assert not ask(make.snapshot([make.node("n1", 5)], [gang], there)).withdrawals
+
+
+def test_the_plan_goes_on_without_a_worker_too_many() -> None:
+    gated = make.pods("g", 4, WHOLE)
+    gang = elastic(plan=plan_of([*gated, master()]))
+    assert not ask(make.snapshot([make.node("n1", 5)], [gang], [*gated[1:], master()])).withdrawals

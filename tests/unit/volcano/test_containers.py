@@ -57,7 +57,7 @@ ALONE = {
     "api/containers.py": "the one reader",
     "vc_egpu_node/api/pods.py": "asks of init containers the most, of containers the sum",
     "codec/pod_codec.py": "ports of ordinary init containers are free again once these have ended",
-    "codec/sums.py": "sums count ordinary init containers by the greediest",
+    "podspec/sums.py": "sums count ordinary init containers by the greediest",
     "doctor/checkup.py": "the image of Volcano's controllers",
     "inqueue/enqueue.py": "plugins open ports in containers proper alone",
     "jobs/known/pods.py": "requests are kept by list, as the sums count them",

@@ -7,7 +7,7 @@ from unit.admission.build import TABLE, added, group, let_go, node, pod, queue, 
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.cluster import PodUid
 from vc_egpu.jobs.objects import requests
-from vc_egpu.volcano.codec.sums import pod_requests
+from vc_egpu.volcano.podspec.sums import pod_requests
 
 FEW_LOOKUPS = 24
 """For one name that is written once, through the whole sum."""

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from vc_egpu.core.books.fit import accepting, accepts
 from vc_egpu.core.model.cluster import Node, NodeName, PodShape, Requirement, Resources
-from vc_egpu.volcano.codec.node_terms import MOST_TERMS, Terms, TooManyTermsError, all_of
+from vc_egpu.volcano.podspec.node_terms import MOST_TERMS, Terms, TooManyTermsError, all_of
 
 NODES = [
     Node(NodeName(f"n-{zone}-{disk}"), Resources(), labels={"zone": zone, "disk": disk})

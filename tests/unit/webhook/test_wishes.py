@@ -8,7 +8,7 @@ from unit.webhook.world import Json, container, job, pod, task
 from vc_egpu.admission.inqueue import enqueue
 from vc_egpu.admission.state.gangs import NO_TEMPLATE
 from vc_egpu.volcano.codec import pod_codec
-from vc_egpu.volcano.codec.node_wishes import (
+from vc_egpu.volcano.podspec.node_wishes import (
     CARD_LISTS,
     MOST_NAMED,
     MOST_PORTS,

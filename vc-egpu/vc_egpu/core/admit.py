@@ -6,7 +6,8 @@ nothing where an earlier one has settled the outcome already.
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import replace
+from itertools import islice, product
 from typing import Final
 
 from vc_egpu.core.model.causes import Cause
@@ -124,6 +125,11 @@ class _Minimum(Attempt):
     def check_caps(self) -> None:
         self._forbidden = None if any(self._allowed()) else self._forbids(0)
 
+    @property
+    def _may_do(self) -> range:
+        """Numbers of the sets that may be tried; none where none is allowed."""
+        return range(len(self._cores) if self._forbidden is None else 0)
+
     def _allowed(self) -> Iterator[tuple[Member, ...]]:
         """The sets that are allowed, the first ones first."""
         return (core for number, core in enumerate(self._cores) if self._forbids(number) is None)
@@ -138,11 +144,15 @@ class _Minimum(Attempt):
         return self._found[number]
 
     def place(self) -> None:
-        trial, view = self._trial, self._view
+        trial = self._trial
         tried = False
-        for number, core in enumerate(self._cores if self._forbidden is None else ()):
+        for view, number in product(_views(self._view), self._may_do):
             if tried and trial.effort.spent:
                 return
+            if view is not self._view:
+                self._view = view
+                self._places.clear()  # they were those of the other way to pack it
+            core = self._cores[number]
             if self._lacking(core) is not None or self._forbids(number) is not None:
                 continue
             tried = True
@@ -203,8 +213,14 @@ class _Surplus(Attempt):
         self._allowed, self._limit = _within_cap(self._trial, self._view, self._waiting)
 
     def place(self) -> None:
-        trial, view = self._trial, self._view
-        self._seated = _seat_surplus(trial, view, self._waiting, self._allowed, self._limit)
+        *_, self._view = views = _views(self._view)
+        for number, view in enumerate(views):
+            if number:  # none was placed, so none is charged any more
+                charged = self._trial.amounts_of(self._allowed)
+                self._trial.charge(view.gang.queue, charged)
+            self._seated = _seat_surplus(self._trial, view, self._waiting, self._allowed, self._limit)
+            if self._seated:
+                break
         self._left = len(self._waiting) - len(self._seated)
 
     def make_room(self) -> None:
@@ -252,6 +268,16 @@ def _within_cap(trial: Trial, view: GangView, members: Sequence[Member]) -> tupl
 
 
 # --- place ---------------------------------------------------------------------------------------
+
+
+def _views(view: GangView) -> tuple[GangView, ...]:
+    """The gang, and the same without its blocked nodes left out, where fewer of it go to one node now.
+
+    The scheduler may have refused the node, or so many members on it. With few nodes, both would leave none.
+    """
+    if not (view.gang.most_per_node and view.gang.blocked_nodes):
+        return (view,)
+    return view, replace(view, gang=replace(view.gang, blocked_nodes=frozenset()))
 
 
 def _with_surplus(trial: Trial, view: GangView, core: tuple[Seated, ...]) -> tuple[tuple[Seated, ...], int]:

@@ -19,6 +19,7 @@ from typing import Final
 
 from vc_egpu.admission.state.gangs import Group, uids_by_key
 from vc_egpu.core.model.cluster import PodPhase, PodUid
+from vc_egpu.core.model.gangs import short_of, task_of
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.codec.plans import PlannedMember
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
@@ -118,8 +119,8 @@ def _unusable(group: Group, authority: Authority) -> str:
 
 def _too_few(group: Group, members: Mapping[PodUid, DecodedPod]) -> bool:
     counted = {PodPhase.PLACED, PodPhase.SUCCEEDED}
-    elsewhere = sum(1 for member in members.values() if member.pod.phase in counted)
-    return elsewhere + len(group.outstanding) < group.decoded.gang.min_member
+    elsewhere = [member.pod.task for member in members.values() if member.pod.phase in counted]
+    return short_of(group.decoded.gang, [*elsewhere, *map(task_of, group.outstanding)]) is not None
 
 
 def _bind(group: Group, unbound: list[str], members: Mapping[PodUid, DecodedPod]) -> Step:

@@ -24,9 +24,9 @@ from vc_egpu.core.model.resources import shape_key
 from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.codec import plans, pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
-from vc_egpu.volcano.codec.node_wishes import excess, long_list
-from vc_egpu.volcano.codec.plugin_ports import plugin_ports, with_ports
 from vc_egpu.volcano.codec.request import AskError, read_pod
+from vc_egpu.volcano.podspec.node_wishes import excess, long_list
+from vc_egpu.volcano.podspec.plugin_ports import plugin_ports, with_ports
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.resource_names import PER_CARD
@@ -202,7 +202,8 @@ def template(job: Document, table: ModelTable, runtime_classes: Mapping[str, Doc
             wished = (metadata.get("annotations") or {}).get(names.OVERSUBSCRIBE) == "true"
             request = read_pod(spec, table).request(oversubscribe=wished)
             name = plans.task_name(str(task["name"]))
-            document = _as_pod(job, metadata, _filled_in(job, name, spec, runtime_classes), request.encode())
+            full = _filled_in(job, name, spec, runtime_classes)
+            document = _as_pod(job, name, metadata, full, request.encode())
             pod = pod_codec.pod(document, table)
             hash(shape_key(pod.pod.shape))  # what is no word where one belongs (a label's value, say)
             replicas = min(int(task.get("replicas") or 0), left)
@@ -244,14 +245,20 @@ def _with_ports(job: Document, task: str, spec: Document) -> Document:
     return {**spec, "containers": with_ports(containers, ports)}
 
 
-def _as_pod(job: Document, metadata: Mapping[str, Any], spec: Document, request: str) -> Document:
+def _as_pod(job: Document, task: str, metadata: Mapping[str, Any], spec: Document, request: str) -> Document:
+    named = {
+        names.JOB_NAME: job["metadata"]["name"],
+        names.JOB_NAMESPACE: job["metadata"]["namespace"],
+        names.JOB_QUEUE_NAME: str(job["spec"].get("queue") or ""),
+        names.TASK_SPEC: task,
+    }
     return {
         "metadata": {
             "name": "template",
             "namespace": job["metadata"]["namespace"],
             "uid": "template",
             "resourceVersion": "0",
-            "labels": {names.MANAGED_LABEL: "true"},
+            "labels": {**(metadata.get("labels") or {}), **named, names.MANAGED_LABEL: "true"},
             "annotations": {**(metadata.get("annotations") or {}), names.REQUEST: request},
         },
         "spec": {

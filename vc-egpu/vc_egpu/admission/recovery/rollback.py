@@ -7,13 +7,14 @@ those that were let go before: gates may fall ten times as fast as it binds.
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vc_egpu.admission.state import owners
 from vc_egpu.core.model.cluster import Gang, NodeName, PodPhase, PodUid
-from vc_egpu.core.model.gangs import lacking, task_counts
+from vc_egpu.core.model.gangs import lacking, short_of, task_counts
 from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, Reason, Verdict
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
@@ -141,6 +142,8 @@ class RollBack:
     nodes: frozenset[NodeName]
     left_alone: tuple[DecodedPod, ...] = ()
     """Bare pods: no controller would replace them, so they are reported and not deleted."""
+    packed: int = 0
+    """The most members on a node of which the scheduler refused one; 0: it was the kubelet, or our agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,15 @@ def judge(
     if not trouble:
         return None
     refused = (members[uid].pod.node for uid in trouble)
-    return _roll_back(gang, members, trouble, frozenset(node for node in refused if node is not None))
+    back = _roll_back(gang, members, trouble, frozenset(node for node in refused if node is not None))
+    return replace(back, packed=_packed(members, trouble)) if back is not None else None
+
+
+def _packed(members: Mapping[PodUid, DecodedPod], trouble: Iterable[PodUid]) -> int:
+    """How many members were meant for the fullest node of which the scheduler refused one; 0: none did."""
+    unbound = [m.pod for uid in trouble if not (m := members[uid]).bound and m.pod.phase is PodPhase.PLACED]
+    placed = Counter(m.pod.node for m in members.values() if m.pod.phase is PodPhase.PLACED)
+    return max((placed[pod.node] for pod in unbound if pod.node is not None), default=0)
 
 
 def _roll_back(
@@ -184,7 +195,7 @@ def _roll_back(
         if m.pod.phase is PodPhase.SUCCEEDED
         or (m.pod.phase is PodPhase.PLACED and m.bound and uid not in trouble)
     ]
-    if gang.single or len(well) >= gang.min_member:
+    if gang.single or short_of(gang, [m.pod.task for m in well]) is None:
         back = [members[uid] for uid in trouble]
     else:
         back = [m for uid, m in members.items() if m.pod.phase is PodPhase.PLACED or uid in trouble]

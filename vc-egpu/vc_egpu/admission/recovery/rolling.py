@@ -29,7 +29,9 @@ class RollBacks:
 
     def begin(self, key: str, group: Group, back: RollBack, now: Instant) -> None:
         """Remember what has to go, and say so."""
-        value = backoffs.decode(group.decoded.rolled_back).again(now, back.nodes, back.why)
+        costly = group.plan is not None and group.plan.costly
+        before = backoffs.decode(group.decoded.rolled_back)
+        value = before.again(now, back.nodes, back.why, packed=back.packed, costly=costly)
         # What an earlier one has not done yet goes on: those pods count for nothing a second time.
         earlier = self.left(key, ()) if key in self._under_way else ()
         pods = {pod.pod.uid: pod for pod in (*earlier, *back.pods)}
@@ -37,6 +39,10 @@ class RollBacks:
         self._under_way[key] = Rolling(tuple(pods.values()), record, f"rolled back: {back.why}")
         self.mirror.agenda.look_at(key)
         text = f"rolled back: {back.why}; tried again in {value.until - now:.0f} s"
+        if back.packed > 1:
+            text += f", first with at most {value.most} of its members on a node"
+        if back.packed and costly:
+            text += "; no gang goes for it again until a node is added that takes its members"
         self.reports.events.event(group_reference(key, group.decoded), "Warning", "RolledBack", text)
         note = f"{back.why}; no controller would replace this pod, so it is left alone"
         for pod in back.left_alone:

@@ -24,17 +24,23 @@ class _Wire(BaseModel):
     until: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
     nodes: Annotated[tuple[Annotated[str, Field(max_length=253)], ...], Field(max_length=_MAX_NODES)] = ()
     why: Annotated[str, Field(max_length=512)] = ""
+    most: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    spared: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """How often a gang was rolled back, when last and why, until when it waits, which nodes it avoids."""
+    """How often a gang was rolled back, when last and why, and how it is tried again."""
 
     count: int = 0
     at: Instant = 0.0
     until: Instant = 0.0
     nodes: frozenset[NodeName] = frozenset()
     why: str = ""
+    most: int = 0
+    """Members that may be on one node, as long as its nodes are left out; 0: as many as fit."""
+    spared: Instant = 0.0
+    """When the scheduler refused it although others had gone for it; 0: it never did."""
 
     @property
     def nodes_until(self) -> Instant:
@@ -48,13 +54,24 @@ class RolledBack:
         longest_s = min(self.nodes_until - self.at, 2 * MOST_S) + CLOCK_SKEW_S
         return 0 < self.nodes_until - now <= longest_s
 
-    def again(self, now: Instant, nodes: frozenset[NodeName], why: str) -> "RolledBack":
-        """One more time: the wait doubles, the nodes that refused are added."""
+    def again(
+        self, now: Instant, nodes: frozenset[NodeName], why: str, *, packed: int = 0, costly: bool = False
+    ) -> "RolledBack":
+        """One more time: the wait doubles, the nodes that refused are added.
+
+        ``packed``: so many members were on a node of which the scheduler refused one; 0: it was another one
+        that refused. Half as many may be there next. ``costly``: others had gone for it. That is remembered
+        as long as the PodGroup is there: nothing that passes by itself answers the scheduler.
+        """
         fresh = now - self.at > FORGET_S
         count = 1 if fresh else self.count + 1
         wait_s = min(MOST_S, FIRST_S * 2 ** min(count - 1, 30))
         kept = nodes if fresh else self.nodes | nodes
-        return RolledBack(count, now, now + wait_s, frozenset(sorted(kept)[:_MAX_NODES]), why[:512])
+        before = 0 if fresh else self.most
+        most = max(1, min(before or packed, packed) // 2) if packed else before
+        spared = now if costly and packed else self.spared
+        shut = frozenset(sorted(kept)[:_MAX_NODES])
+        return RolledBack(count, now, now + wait_s, shut, why[:512], most, spared)
 
 
 def encode(value: RolledBack) -> str:
@@ -65,6 +82,8 @@ def encode(value: RolledBack) -> str:
         until=value.until,
         nodes=tuple(sorted(value.nodes)),
         why=value.why,
+        most=value.most,
+        spared=value.spared,
     ).model_dump_json()
 
 
@@ -76,6 +95,5 @@ def decode(text: str) -> RolledBack:
         wire = _Wire.model_validate_json(text)
     except ValidationError:
         return RolledBack()
-    return RolledBack(
-        wire.count, wire.at, wire.until, frozenset(NodeName(name) for name in wire.nodes), wire.why
-    )
+    nodes = frozenset(NodeName(name) for name in wire.nodes)
+    return RolledBack(wire.count, wire.at, wire.until, nodes, wire.why, wire.most, wire.spared)

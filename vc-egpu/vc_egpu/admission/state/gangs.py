@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from vc_egpu.admission.state import answers, backoffs
+from vc_egpu.admission.state.backoffs import RolledBack
 from vc_egpu.admission.state.tally import OVER, Tally
 from vc_egpu.core.model.cluster import (
     Gang,
@@ -115,6 +116,7 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
     """The gang with what its members and its plan say now. ``tally``: of these members."""
     rank = _rank_of(group, tally, template, _carried_as(group, members))
     retry = backoffs.decode(group.decoded.rolled_back)
+    opened = group.opened == group.decoded.rolled_back
     plan = group.effective
     in_force = None
     if plan is not None and group.outstanding:
@@ -132,10 +134,28 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
         share_class=rank.share_class,
         priority_value=rank.priority_value,
         plan=in_force,
-        blocked_nodes=frozenset() if group.opened == group.decoded.rolled_back else retry.nodes,
+        blocked_nodes=frozenset() if opened else retry.nodes,
         not_before=retry.until,
+        most_per_node=0 if opened else retry.most,
+        spares_since=0.0 if _has_arrived(group, members, retry) else retry.spared,
         template=template.rows,
     )
+
+
+def _has_arrived(group: Group, members: Mapping[PodUid, DecodedPod], retry: RolledBack) -> bool:
+    """Whether the scheduler has bound a plan made after the roll-back. A refused plan is taken off."""
+    plan = group.plan
+    if not retry.spared or plan is None or group.outstanding or plan.created <= retry.at:
+        return False
+    return all(m.bound for m in members.values() if m.pod.phase is PodPhase.PLACED)
+
+
+def may_spare(group: Group, known: Gang, now: DecodedPod | None) -> bool:
+    """Whether a member that changed so may say otherwise whether others go for its gang."""
+    if known.spares_since:
+        return now is None or now.bound
+    is_on_its_way = now is not None and now.pod.phase is PodPhase.PLACED and not now.bound
+    return is_on_its_way and bool(group.decoded.rolled_back)
 
 
 def _carried_as(group: Group, members: Mapping[PodUid, DecodedPod]) -> set[ShareClass]:
@@ -216,7 +236,14 @@ def plan_for(
         suspends=suspends,
         cause=admission.cause,
         created=now,
+        costly=bool(victims) or _is_in_debt(group, members),
     )
+
+
+def _is_in_debt(group: Group, members: Mapping[PodUid, DecodedPod]) -> bool:
+    """Whether others went for an earlier plan some of whose members have not arrived yet."""
+    on_their_way = any(m.pod.phase is PodPhase.PLACED and not m.bound for m in members.values())
+    return group.plan is not None and group.plan.costly and on_their_way
 
 
 def uids_by_key(members: Mapping[PodUid, DecodedPod]) -> dict[str, PodUid]:

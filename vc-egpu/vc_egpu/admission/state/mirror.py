@@ -18,6 +18,7 @@ from vc_egpu.admission.state.backoffs import RolledBack
 from vc_egpu.admission.state.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.state.inventory import Inventory
 from vc_egpu.admission.state.refusals import Refusals
+from vc_egpu.admission.state.rules import RulesAtWork
 from vc_egpu.admission.state.surroundings import ClaimKey, Surroundings
 from vc_egpu.admission.state.tally import OVER, Tally
 from vc_egpu.core.books.state import ClusterState
@@ -28,6 +29,7 @@ from vc_egpu.volcano.codec import cluster_codec, plans, pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.plans import PlanRecord
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.podspec.neighbours import NO_RULES
 from vc_egpu.volcano.words.model_table import ModelTable
 
 LOAD_ORDER: Final = (
@@ -91,6 +93,7 @@ class Mirror:
         self.around = Surroundings()
         self.ends = Ends()
         self.answers = Answers()
+        self.rules = RulesAtWork()
         self.templates: dict[str, Template] = {}
         """By gang, where no pod is made until the gang is enqueued."""
         self.waiting: set[str] = set()
@@ -208,6 +211,7 @@ class Mirror:
             self.state.remove_pod(uid)
             self.answers.gone(uid)
             self.refusals.gone(uid)
+            self._note_rules(before, None)
             if self.inventory.holdings.gone(before) and before.pod.node is not None:
                 self._set_held(before.pod.node)
             self._settle(before, None)
@@ -220,7 +224,9 @@ class Mirror:
             return
         if before is not None and decoded.annotation_bytes < before.annotation_bytes:
             self.refusals.gone(uid)
-        self._enter(self._known(self.ends.enter(decoded, before)), before)
+        decoded = self.ends.enter(decoded, before)
+        self._note_rules(before, decoded)
+        self._enter(self._known(decoded), before)
 
     def _enter(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
         uid = decoded.pod.uid
@@ -313,7 +319,19 @@ class Mirror:
         """The pod with what other objects say about it."""
         refused = self.refusals.of_pod(decoded.pod.uid)
         planned = gangs.as_planned(decoded, self.groups.get(decoded.pod.gang or ""), refused)
-        return self._protect(self.answers.enter(planned))
+        return self._protect(self.answers.enter(self.rules.enter(planned)))
+
+    def _note_rules(self, before: DecodedPod | None, now: DecodedPod | None) -> None:
+        """The rules between pods that a managed pod carries. News of them may be news of its neighbours."""
+        some = now or before
+        if some is None:
+            return
+        at_work = now is not None and now.pod.phase not in OVER and now.words is not None
+        rules = now.words.rules if at_work and now is not None and now.words is not None else NO_RULES
+        if self.rules.put(some.pod.uid, some.pod.namespace, rules):
+            within = f"{some.pod.namespace}/"
+            keys = [key for key in self.members if key.startswith(within)]
+            self.enter_again([uid for key in keys for uid in self.members[key]])
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
         forbids = self.around.forbids(decoded.pod.namespace, decoded.labels)
@@ -352,6 +370,7 @@ class Mirror:
         self.agenda.review(gangs.to_review(before, now, group))
         template, known = self.templates.get(key, NO_TEMPLATE), self.state.gang(key)
         refresh = known is None or gangs.is_another(group, tally, template, known)
+        refresh = refresh or (known is not None and gangs.may_spare(group, known, now))
         if group.outstanding and (now is None or now.pod.phase is not PodPhase.GATED):
             done = gangs.planned_as(group, some.pod.uid)
             group.outstanding.difference_update(done)

@@ -57,6 +57,10 @@ def roll_backs(text: str, now: Instant) -> str:
     if value.nodes and value.shuts(now):
         left_out = ", ".join(sorted(value.nodes))
         told += f"; until {world.time_of(value.nodes_until)} without {left_out}, unless nothing else has room"
+    if value.most and value.shuts(now):
+        told += (
+            f"; until {world.time_of(value.nodes_until)} at most {value.most} of its members go to one node"
+        )
     return told
 
 

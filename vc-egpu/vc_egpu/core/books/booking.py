@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from vc_egpu.core.model.cluster import Pod, PodShape, Share, ShareClass, SuspensionState
+from vc_egpu.core.model.neighbours import Mark
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, clamp, slot_resource
 
 HostPort = tuple[str, str, int]
@@ -40,6 +41,8 @@ class Booking:
     scalars: tuple[tuple[str, int], ...] = ()
     slots: tuple[tuple[str, int], ...] = ()
     ports: tuple[HostPort, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    """By which rules between pods count it."""
 
     def suspended(self) -> "Booking":
         """The same pod once it has left its cards: its memory is the host's, its places remain its own."""

@@ -20,6 +20,7 @@ from vc_egpu.core.books.booking import HostPort, Seat, cores_of, requests_of, sl
 from vc_egpu.core.books.ledger import EVERYBODY, Flags, Ints, Ledger
 from vc_egpu.core.model.cluster import CardAsk, Mode, PodShape, ShareClass
 from vc_egpu.core.model.findings import NodeLack, NodeResource
+from vc_egpu.core.model.neighbours import Mark
 from vc_egpu.core.model.resources import PERMILLE, clamp, physical_mib
 
 _CHUNK: Final = 1024
@@ -75,10 +76,16 @@ class Need:
     scalars: tuple[tuple[str, int], ...]
     slots: tuple[tuple[str, int], ...]
     ports: tuple[HostPort, ...]
+    marks: tuple[Mark, ...]
+    """By which rules between pods count such a pod."""
+    limits: tuple[tuple[Mark, int], ...]
+    """(mark, most): a node that counts so many already takes no such pod."""
     cards: Flags | None
     """Cards that use-cards and avoid-cards leave, by (row, card); None where the shape names none."""
     possible: bool
     """False: the shape contradicts itself (an avoided model is asked for, or a request is negative)."""
+    packed: Mark = ""
+    """The mark among the limits that counts members of the gang; empty: it has none."""
 
     @property
     def uses_cards(self) -> bool:
@@ -141,6 +148,8 @@ def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass) -> Need:
         scalars=_scalars_of(ledger, shape),
         slots=slots_of(shape),
         ports=shape.host_ports,
+        marks=shape.neighbours.marks,
+        limits=shape.neighbours.limits,
         cards=card_filter(ledger, shape),
         possible=min(amounts, default=0) >= 0 and all(_model_allowed(shape, ask.model) for ask in shape.asks),
     )
@@ -286,12 +295,14 @@ def pods_by_node(ledger: Ledger, need: Need, rows: Ints) -> Ints:
         for position, row in enumerate(rows.tolist()):
             if row in ledger.ports and port_conflict(ledger, row, asked):
                 pods[position] = 0
+    if need.limits:
+        ledger.marks.bound(pods, need.marks, need.limits, rows)
     return np.asarray(pods, np.int64)
 
 
 def parts_of(need: Need) -> list[tuple[Need, NodeLack]]:
     """The need for each of the node's own resources alone, with what is lacking where that finds no room."""
-    bare = replace(need, asks=(), requests=(0, 0, 0, 0), scalars=(), slots=(), ports=())
+    bare = replace(need, asks=(), requests=(0, 0, 0, 0), scalars=(), slots=(), ports=(), limits=())
     cpu, memory, disk, pods = need.requests
     alone = ((cpu, 0, 0, 0), (0, memory, 0, 0), (0, 0, disk, 0), (0, 0, 0, pods))
     kinds = (NodeResource.CPU, NodeResource.MEMORY, NodeResource.DISK, NodeResource.PODS)

@@ -1,7 +1,7 @@
 """Whether a node takes pods of a shape at all: taints, cordon, node selector, node affinity.
 
-What depends on free amounts (cpu, cards, ports ...) is the ledger's. What is not modelled here
-(inter-pod affinity, topology spread) is left to the scheduler and to the roll-back.
+What depends on free amounts (cpu, cards, ports ...) is the ledger's, and so are rules between pods. What is
+not modelled (inter-pod affinity, other topology keys) is left to the scheduler and to the roll-back.
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vc_egpu.core.books.booking import Booking, HostPort, requests_of, seat_of, slots_of
+from vc_egpu.core.books.marks import Marks
 from vc_egpu.core.model.cluster import (
     FULL_CORES_PERCENT,
     Card,
@@ -112,7 +113,7 @@ class Ledger:
         self.scalar_used, self.unoffered = Columns(), _Unoffered()
         self.slot_cap: dict[str, Ints] = {}
         self.slot_used: dict[str, Ints] = {}
-        self.ports: dict[int, Mapping[HostPort, int]] = {}
+        self.ports, self.marks = dict[int, Mapping[HostPort, int]](), Marks()
         self._touched, self._last_copy = set[int](), object()
         """Rows that were booked on since the last copy (of a copy: since it was made), and its mark."""
 
@@ -280,7 +281,8 @@ class Ledger:
         if shape is None:
             return Booking(row, (0, 0, 0, 0), seats)
         scalars = tuple((name, clamp(n)) for name, n in sorted(shape.requests.scalars.items()) if n > 0)
-        return Booking(row, requests_of(shape), seats, scalars, slots_of(shape), shape.host_ports)
+        ports, marks = shape.host_ports, shape.neighbours.marks
+        return Booking(row, requests_of(shape), seats, scalars, slots_of(shape), ports, marks)
 
     def add(self, booking: Booking) -> None:
         """Book; O(1) per share."""
@@ -322,6 +324,8 @@ class Ledger:
             self._slots_used(name)[row] += sign * amount
         if booking.ports:
             self._apply_ports(row, booking.ports, sign)
+        if booking.marks:
+            self.marks.add(row, booking.marks, sign)
 
     def _slots_used(self, name: str) -> Ints:
         if name not in self.slot_used:
@@ -384,6 +388,7 @@ class Ledger:
         other.scalar_used = {name: column.copy() for name, column in self.scalar_used.items()}
         other.slot_used = {name: column.copy() for name, column in self.slot_used.items()}
         other.ports, other.unoffered = dict(self.ports), _Unoffered()
+        other.marks = self.marks.copy()
         return other
 
     def _grow_rows(self) -> None:

@@ -10,6 +10,7 @@ from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType, TypeVar
 
 from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
 
 CardId = NewType("CardId", str)
 """A card's UUID. Compared whole, never by substring."""
@@ -123,6 +124,7 @@ class Node:
     """Non-empty: the node takes no shares, and why (garbage reported, agent away, ...)."""
     slots: Mapping[str, int] = field(default_factory=dict)
     """Allocatable kubelet slots by resource name (``volcano.sh/vgpu-h20`` ...): a bound, not a ledger."""
+    created: Instant = 0.0
 
     @property
     def is_silent(self) -> bool:
@@ -181,6 +183,8 @@ class PodShape:
     """A name of :data:`.policy.PLACEMENTS`, or empty for the default."""
     node_policy: str = ""
     """The same for the order of nodes."""
+    neighbours: Neighbours = NO_NEIGHBOURS
+    """Which pods may be on its node, and with which it is spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +340,12 @@ class Gang:
     """Nodes that refused a member of this gang lately; left out for it."""
     not_before: Instant = 0.0
     """Back-off after a roll-back."""
+    most_per_node: int = 0
+    """Fewer members on a node than the scheduler refused lately; 0: as many as fit. With such a bound the
+    blocked nodes are left out only where the gang fits without them."""
+    spares_since: Instant = 0.0
+    """When the scheduler refused it although others had gone for it; 0: it did not. No gang goes for it
+    until a node is made that takes its members."""
     template: tuple[tuple[str, int, PodShape], ...] = ()
     """(task, replicas, shape) of a gang whose pods its controller has not made yet (stock Volcano)."""
 

@@ -206,7 +206,29 @@ class ContainerLack:
     limit_mib: int
 
 
-Lack = NodeLack | HostMemoryLack | ContainerLack
+class Rule(Enum):
+    """A kind of rule between pods."""
+
+    ALONE = auto()
+    """Pod anti-affinity that lets no two members be on one node."""
+    AWAY = auto()
+    """Pod anti-affinity between members and other pods."""
+    EVEN = auto()
+    """Topology spread."""
+    PACKED = auto()
+    """So many members of a gang on one node were refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourLack:
+    """Rules between pods leave too few places."""
+
+    rule: Rule
+    wanted: int
+    places: int
+
+
+Lack = NodeLack | HostMemoryLack | ContainerLack | NeighbourLack
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +292,8 @@ class Spared(Enum):
     """Those whose going would make room are guaranteed what they hold."""
     PROTECTED = auto()
     """Those whose going would make room may not be evicted."""
+    REFUSED = auto()
+    """Gangs went for it before, and the scheduler refused it all the same."""
     NOT_ENOUGH = auto()
     """There would be no room without them either."""
 

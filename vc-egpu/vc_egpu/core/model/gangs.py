@@ -69,7 +69,7 @@ class GangView:
         for pod in (*self.placed, *self.succeeded):
             yield pod.task
         for entry in self.planned:
-            yield entry.key.rpartition("/")[0]
+            yield task_of(entry.key)
 
     @property
     def runs(self) -> bool:
@@ -150,6 +150,8 @@ def mark_of(view: GangView) -> Mark | None:
         gang.single,
         gang.min_member,
         gang.blocked_nodes,
+        gang.most_per_node,
+        gang.spares_since,
         tuple(sorted(gang.min_task_member.items())),
         tuple(sorted(shapes.items())),
     )
@@ -231,6 +233,19 @@ def lacking(gang: Gang, counts: Mapping[str, int]) -> dict[str, int]:
     """How many more members each task needs that has fewer than its minimum."""
     short = {task: least - counts.get(task, 0) for task, least in task_minimums(gang).items()}
     return {task: count for task, count in short.items() if count > 0}
+
+
+def short_of(gang: Gang, tasks: Iterable[str]) -> Shortage | None:
+    """What a gang whose members are of these tasks is short of; None where it is whole.
+
+    Asked before a plan is made, while it stands, before its first gate falls, and for a roll-back.
+    """
+    return shortage(gang.min_member, gang.min_task_member, task_counts(tasks))
+
+
+def task_of(key: str) -> str:
+    """The task in a member's key in a plan; empty where it has no name of its own."""
+    return key.rpartition("/")[0]
 
 
 def shares_of(pods: Iterable[Pod]) -> int:

@@ -141,6 +141,7 @@ def shape_key(shape: PodShape) -> ShapeKey:
         shape.avoid_models,
         shape.card_policy,
         shape.node_policy,
+        shape.neighbours,
     )
 
 
@@ -160,6 +161,8 @@ def parts_of(shape: PodShape) -> int:
                 shape.avoid_cards,
                 shape.use_models,
                 shape.avoid_models,
+                shape.neighbours.avoids,
+                shape.neighbours.selected_by,
             ),
         )
     )

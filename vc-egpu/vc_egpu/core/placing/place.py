@@ -6,13 +6,15 @@ by group, hardest first. If that fails, other orders are tried, and then a bound
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, permutations
 from typing import Final
 
 from vc_egpu.core.books.capacity import Assignment, Need, candidates, places_up_to
-from vc_egpu.core.books.ledger import Flags
+from vc_egpu.core.books.evenness import evenness
+from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.model.neighbours import Spread, counted
 from vc_egpu.core.placing.nodes import Nodes
 from vc_egpu.core.placing.pack import Board, fill
 from vc_egpu.core.placing.policies import CardChoice, card_choice, node_order
@@ -52,7 +54,8 @@ def place(
         if seated is not None:
             return seated
     exact = len(groups) == 1 and len(groups[0].need.asks) <= 1
-    if exact or effort <= 0:
+    spread = any(group.need.shape.neighbours.spread is not None for group in groups)
+    if exact or spread or effort <= 0:
         return None
     found = search(trial, [(group.members, group.need, group.mask) for group in groups], effort, known=known)
     if found is None:
@@ -82,7 +85,7 @@ def groups_of(trial: Trial, view: GangView, members: Sequence[Member]) -> list[G
         by_shape.setdefault(member.shape_id, []).append(member)
     groups = []
     for alike in by_shape.values():
-        need = trial.need(alike[0], view.gang.share_class)
+        need = trial.need_in(view, alike[0])
         groups.append(Group(tuple(alike), need, trial.mask(view.gang, need.shape)))
     groups.sort(key=lambda group: _hardness(group.need))
     return groups
@@ -126,6 +129,8 @@ def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = Fa
     cards, order = card_choice(need), node_order(view, need)
     rows = candidates(trial.ledger, need, group.mask)
     seated: list[Seated] = []
+    if need.shape.neighbours.spread is not None:
+        seated, need = _lift(trial, group, need.shape.neighbours.spread, rows)
     while len(seated) < wanted:
         nodes = Nodes(trial, view, need, rows)
         counts = order.deal(nodes, order.scores(nodes), wanted - len(seated))
@@ -139,6 +144,25 @@ def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = Fa
                 # Containers with several asks: what looked like room on this node is none.
                 rows = rows[rows != row]
     return seated
+
+
+def _lift(trial: Trial, group: Group, spread: Spread, rows: Ints) -> tuple[list[Seated], Need]:
+    """Seat the members that the nodes with the fewest of them have to get, so that the spread is even.
+
+    Then no node may count more than the spread allows: the answer's need says so for the other members.
+    Nothing is seated where a node does not take what it has to: those with several asks look smaller.
+    """
+    need, ledger = group.need, trial.ledger
+    even = evenness(ledger, need, spread, rows, len(group.members))
+    seated: list[Seated] = []
+    for row, count in zip(rows.tolist(), even.lifts.tolist(), strict=True):
+        assignments = _fill_row(trial, need, row, count, card_choice(need)) if count else []
+        for assignment in assignments:
+            seated.append(trial.seat(group.members[len(seated)], need, row, assignment))
+        if len(assignments) < count:
+            trial.unseat(seated)
+            return [], replace(need, limits=((counted(spread.rule), 0),))
+    return seated, replace(need, limits=(*need.limits, (counted(spread.rule), even.top)))
 
 
 def _fill_row(trial: Trial, need: Need, row: int, count: int, cards: CardChoice) -> list[Assignment]:

@@ -8,13 +8,14 @@ equal clusters give equal answers.
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from vc_egpu.core.books.capacity import Assignment, Need, by_number, pods_fitting, port_conflict
 from vc_egpu.core.books.ledger import Flags
 from vc_egpu.core.model.gangs import Member
+from vc_egpu.core.model.neighbours import Mark
 from vc_egpu.core.placing.pack import Board
 from vc_egpu.core.placing.policies import card_choice
 from vc_egpu.core.trial.trial import Trial
@@ -54,11 +55,23 @@ def search(
     return found
 
 
+class _Named(NamedTuple):
+    """What the groups ask of nodes by name."""
+
+    scalars: tuple[str, ...]
+    slots: tuple[str, ...]
+    marks: tuple[Mark, ...]
+
+
 class _Node:
     """One node's free amounts and cards, on paper."""
 
     def __init__(
-        self, trial: Trial, row: int, takes: tuple[bool, ...], names: tuple[str, ...], slots: tuple[str, ...]
+        self,
+        trial: Trial,
+        row: int,
+        takes: tuple[bool, ...],
+        named: _Named,
     ) -> None:
         ledger = trial.ledger
         self.row = row
@@ -69,15 +82,17 @@ class _Node:
         """How far memory is oversubscribed, and for which class: it decides what a share takes."""
         self.free: list[int] = (ledger.cap[row] - ledger.used[row]).tolist()
         self.named: dict[str, int] = {}
-        for name in names:
+        for name in named.scalars:
             self.named[name] = ledger.scalar_free(name, row)
-        for name in slots:
+        for name in named.slots:
             if name in ledger.slot_cap:
                 used = ledger.slot_used.get(name)
                 self.named[name] = int(ledger.slot_cap[name][row]) - (
                     int(used[row]) if used is not None else 0
                 )
         self.ports: dict[tuple[str, int], int] = {}
+        self.marks = {mark: ledger.marks.of(mark).get(row, 0) for mark in named.marks}
+        """What rules between pods count here."""
         self.mark: int | None = None
         """The number of its state, until something changes."""
 
@@ -91,6 +106,7 @@ class _Node:
                 self.named.get(name, request) >= request for name, request in (*need.scalars, *need.slots)
             )
             and all((protocol, port) not in self.ports for _, protocol, port in need.ports)
+            and all(self.marks[mark] < most for mark, most in need.limits)
         )
 
     def take(self, need: Need, assignment: Assignment) -> None:
@@ -110,6 +126,9 @@ class _Node:
         for name, request in (*need.scalars, *need.slots):
             if name in self.named:
                 self.named[name] -= sign * request
+        for mark in need.marks:
+            if mark in self.marks:
+                self.marks[mark] += sign
         for _, protocol, port in need.ports:
             if sign > 0:
                 self.ports[protocol, port] = 1
@@ -127,6 +146,7 @@ class _Node:
             self.board.host_free,
             tuple(self.named.items()),
             tuple(sorted(self.ports)),
+            tuple(self.marks.values()),
             tuple(cards),
         )
 
@@ -144,8 +164,12 @@ def _nodes(trial: Trial, groups: Sequence[tuple[tuple[Member, ...], Need, Flags]
         takes.append(fitting > 0)
     rows = np.flatnonzero(total > 0)
     order = np.lexsort((trial.index.ranks()[rows], total[rows]))
-    names = tuple(sorted({name for _, need, _ in groups for name, _ in need.scalars}))
-    slots = tuple(sorted({name for _, need, _ in groups for name, _ in need.slots}))
+    needs = [need for _, need, _ in groups]
+    named = _Named(
+        tuple(sorted({name for need in needs for name, _ in need.scalars})),
+        tuple(sorted({name for need in needs for name, _ in need.slots})),
+        tuple(sorted({mark for need in needs for mark, _ in need.limits})),
+    )
     ports = [by_number(need.ports) for _, need, _ in groups]
     nodes = []
     for row in rows[order][:MAX_NODES].tolist():
@@ -153,7 +177,7 @@ def _nodes(trial: Trial, groups: Sequence[tuple[tuple[Member, ...], Need, Flags]
             bool(take[row]) and not port_conflict(ledger, row, asked)
             for take, asked in zip(takes, ports, strict=True)
         )
-        nodes.append(_Node(trial, row, allowed, names, slots))
+        nodes.append(_Node(trial, row, allowed, named))
     return nodes
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from vc_egpu.core.books.capacity import candidates
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Pod, ShareClass
 from vc_egpu.core.model.gangs import GangView, shares_of
@@ -49,7 +50,27 @@ class Rule:
 
 def cause_for(trial: Trial, view: GangView) -> Cause | None:
     """The first cause for which others may go to make room for this gang; None where there is none."""
+    if spares(trial, view):
+        return None
     return next((cause for cause, taking in _TAKINGS.items() if taking.may_ask(trial, view)), None)
+
+
+def spares(trial: Trial, view: GangView) -> bool:
+    """Whether no gang goes for this one, since others went for it and the scheduler refused it all the same.
+
+    A node that was made since, and that takes its members, may be what the scheduler lacked.
+    """
+    since = view.gang.spares_since
+    if not since:
+        return False
+    newer = [trial.ledger.rows[name] for name, node in trial.index.nodes.items() if node.created > since]
+    members = {member.shape_id: member for member in view.waiting if member.shape.asks}
+    for member in members.values() if newer else ():
+        need = trial.need(member, view.gang.share_class)
+        open_to_it = candidates(trial.ledger, need, trial.mask(view.gang, member.shape))
+        if not set(newer).isdisjoint(open_to_it.tolist()):
+            return False
+    return True
 
 
 def taking(cause: Cause) -> Taking:

@@ -4,6 +4,7 @@ The world goes on while the victims of a plan leave. The plan turns ready once t
 when it cannot hold any more, or is not needed any more.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.model.cluster import PodPhase, PodUid, Snapshot, SuspensionState
 from vc_egpu.core.model.findings import GivenUp, Placed
-from vc_egpu.core.model.gangs import GangView
+from vc_egpu.core.model.gangs import GangView, short_of, task_of
 from vc_egpu.core.model.plan import Eviction, Readiness, Suspension, Withdrawal
 from vc_egpu.core.model.reasons import Verdict
 from vc_egpu.core.placing import place
@@ -188,10 +189,12 @@ def _members_gone(trial: Trial, view: GangView) -> str:
         return ""
     if not absent:
         # A replacement's plan names only itself; another member may have gone before it was carried out.
-        short = not view.carried and view.present < view.gang.min_member
-        return f"{view.present} of {view.gang.min_member} members are there" if short else ""
+        short = None if view.carried else short_of(view.gang, view.present_tasks())
+        whose = f" of task {short.task}" if short is not None and short.task else ""
+        return f"{short.have} of {short.wanted} members{whose} are there" if short is not None else ""
     recent = lately(trial, plan.created) or _being_made(trial, view)
-    enough = view.present - len(absent) >= view.gang.min_member
+    tasks = Counter(view.present_tasks()) - Counter(task_of(entry.key) for entry in absent)
+    enough = short_of(view.gang, tasks.elements()) is None
     if recent and (view.carried or view.gang.template or enough):
         return ""  # its replacement, or its first pod, is on its way
     # The others cannot go on without: no gate falls before each planned member has its pod.

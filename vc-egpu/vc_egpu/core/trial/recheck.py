@@ -36,7 +36,7 @@ def why_closed(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     if why or entry.member is None or entry.placement.node is None:
         return why
     row = trial.ledger.rows[entry.placement.node]
-    if trial.mask(view.gang, entry.member.shape)[row]:
+    if trial.index.mask(entry.member.shape)[row]:
         return ""
     return f"node {entry.placement.node} is closed to it now"
 
@@ -48,7 +48,7 @@ def _node(trial: Trial, view: GangView, entry: PlannedMember) -> str:
         return f"node {name} is gone"
     if not node.offers_cards:
         return f"node {name} takes nothing now"
-    if name in view.gang.blocked_nodes:
+    if name in view.gang.blocked_nodes and not view.gang.most_per_node:
         return f"node {name} refused a member"
     usable = {card.uuid for card in node.cards if card.usable}
     ill = [share.card for _, share in entry.placement.shares if share.card not in usable]
@@ -106,6 +106,7 @@ def _rest(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     free = (ledger.cap[row] - ledger.used[row]).tolist()
     full = any(request and amount < request for amount, request in zip(free, need.requests, strict=True))
     full = full or any(ledger.scalar_free(name, row) < request for name, request in need.scalars)
+    full = full or ledger.marks.reach(row, need.limits)
     if full or port_conflict(ledger, row, by_number(need.ports)):
         return f"node {entry.placement.node} has no room for it any more"
     return ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.effort import Effort
 from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.model.neighbours import members_of
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.resources import add_to
 from vc_egpu.core.trial.claims import Claim, ClaimKind, Claims
@@ -76,6 +77,8 @@ class Trial:
         """What the search for victims keeps for the next gang of the same decision."""
         self._versions: dict[QueueName, int] = {}
         self._rows_of: dict[str, dict[int, int]] = {}
+        self._counted: set[str] = set()
+        """Gangs whose members are counted by node."""
         self._kinds: dict[int, bool] = {}
         self._blocked_masks: dict[tuple[object, frozenset[NodeName]], Flags] = {}
 
@@ -136,6 +139,19 @@ class Trial:
             need = self._needs[key] = capacity.need_of(self.ledger, member.shape, share_class)
         return need
 
+    def need_in(self, view: GangView, member: Member) -> Need:
+        """The same for a member of this gang, which may have only so many members on one node."""
+        need, most = self.need(member, view.gang.share_class), view.gang.most_per_node
+        if not most:
+            return need
+        mark = members_of(view.gang.key)
+        if view.gang.key not in self._counted:
+            self._counted.add(view.gang.key)
+            for row, count in self.rows_of(view).items():
+                for _ in range(count):
+                    self.ledger.marks.add(row, (mark,), 1)
+        return replace(need, marks=(*need.marks, mark), limits=(*need.limits, (mark, most)), packed=mark)
+
     def mask(self, gang: Gang, shape: PodShape) -> Flags:
         """By row: whether the node may take this gang's pods of this shape. Not to be written to."""
         mask = self.index.mask(shape)
@@ -172,7 +188,7 @@ class Trial:
     def seat(self, member: Member, need: Need, row: int, assignment: Assignment) -> Seated:
         """Book a member on its place."""
         seats = seats_of(need, assignment, self.ledger.ratio_for(row, need.share_class))
-        booking = Booking(row, need.requests, seats, need.scalars, need.slots, need.ports)
+        booking = Booking(row, need.requests, seats, need.scalars, need.slots, need.ports, need.marks)
         self.ledger.add(booking)
         return Seated(member, need, row, assignment, booking)
 

@@ -20,7 +20,7 @@ from vc_egpu.core.model.findings import (
     Suspended,
     TooLarge,
 )
-from vc_egpu.core.model.gangs import GangView, Member, shortage, task_counts
+from vc_egpu.core.model.gangs import GangView, Member, short_of
 from vc_egpu.core.model.policy import CLOCK_SKEW_S, MAX_BACK_OFF_S
 from vc_egpu.core.model.reasons import Verdict
 from vc_egpu.core.trial.trial import Trial
@@ -98,10 +98,8 @@ def _suspended(view: GangView) -> Suspended | None:
 
 
 def _short(trial: Trial, view: GangView) -> MissingMembers | None:
-    gang = view.gang
-    counts = task_counts([*view.present_tasks(), *(member.task for member in view.waiting)])
-    short = shortage(gang.min_member, gang.min_task_member, counts)
-    return None if short is None else MissingMembers(*short, _leaving(trial, view))
+    short = short_of(view.gang, [*view.present_tasks(), *(member.task for member in view.waiting)])
+    return MissingMembers(*short, _leaving(trial, view)) if short is not None else None
 
 
 def _leaving(trial: Trial, view: GangView) -> Leaving | None:

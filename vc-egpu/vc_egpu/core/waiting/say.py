@@ -9,7 +9,7 @@ from typing import Final, assert_never
 
 from vc_egpu.core.model import findings
 from vc_egpu.core.model.cluster import OUT_OF_SERVICE
-from vc_egpu.core.model.findings import Finding, NodeResource, Spared
+from vc_egpu.core.model.findings import Finding, NodeResource, Rule, Spared
 from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, SURPLUS_NUMBER, Reason, Verdict
 from vc_egpu.core.model.resources import (
     CORES_TOTAL_SUFFIX,
@@ -279,6 +279,21 @@ _NODE_WORDS: Final = {
 }
 
 
+def _neighbours(lack: findings.NeighbourLack) -> str:
+    room = f"{lack.places} {'has' if lack.places == 1 else 'have'} room"
+    match lack.rule:
+        case Rule.ALONE:
+            return f"it needs {lack.wanted} different nodes by its pod anti-affinity, and {room}"
+        case Rule.AWAY:
+            return f"pod anti-affinity leaves places for {lack.places} of {lack.wanted}"
+        case Rule.EVEN:
+            return f"topology spread leaves places for {lack.places} of {lack.wanted}"
+        case Rule.PACKED:
+            return f"fewer members go to one node since some were refused, and {room}"
+        case _:
+            assert_never(lack.rule)
+
+
 def _beyond(finding: findings.Beyond, *, cards: bool) -> str:
     missing: list[str] = []
     limits: list[str] = []
@@ -292,6 +307,8 @@ def _beyond(finding: findings.Beyond, *, cards: bool) -> str:
                 limits.append(
                     f"the container {name} may spill {spill} MiB with a memory limit of {limit} MiB"
                 )
+            case findings.NeighbourLack():
+                limits.append(_neighbours(lack))
             case _:
                 assert_never(lack)
     nodes = "their nodes" if cards else "the nodes"
@@ -320,6 +337,11 @@ def _no_victims(finding: findings.NoVictims) -> str:
             return (
                 "evicting low-priority work would make room, but a PodDisruptionBudget protects it, its "
                 "eviction was refused lately, or no controller makes its pods again"
+            )
+        case Spared.REFUSED:
+            return (
+                "the scheduler refused it after others had gone for it. It takes free room only, until a "
+                "node is added that takes its members"
             )
         case Spared.NOT_ENOUGH:
             return "evicting low-priority work would not make room"

@@ -15,6 +15,7 @@ from vc_egpu.core.books.capacity import (
     pods_by_host,
     pods_by_node,
 )
+from vc_egpu.core.books.evenness import places_for
 from vc_egpu.core.books.ledger import Ints, Ledger
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import NodeName
@@ -25,8 +26,10 @@ from vc_egpu.core.model.findings import (
     HostMemoryLack,
     Lack,
     NamedCards,
+    NeighbourLack,
     NodeRequest,
     NoVictims,
+    Rule,
     Shortage,
     ShutNode,
     Spared,
@@ -34,6 +37,7 @@ from vc_egpu.core.model.findings import (
 )
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.placing.place import Group, groups_of
+from vc_egpu.core.room.causes import spares
 from vc_egpu.core.room.victims import Guarantees, Prey, are_enough, prey
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.trial import Trial
@@ -84,7 +88,7 @@ def shortage(
         shut=tuple(ShutNode(name, _shut_by(trial, view, worst, name)) for name in shut[:_MOST_SHUT]),
         shut_more=max(0, len(shut) - _MOST_SHUT),
         standby=standby,
-        no_victims=_no_victims(trial, view, groups, worst, cause) if cause and explained else None,
+        no_victims=_no_victims(trial, view, groups, worst, cause) if explained or cause is None else None,
         brief=not explained,
     )
 
@@ -98,7 +102,7 @@ def _few(groups: list[Group], lacks: Member | None) -> list[Group]:
 
 
 def _places(ledger: Ledger, group: Group) -> int:
-    return places(ledger, group.need, group.mask)
+    return places_for(ledger, group.need, group.mask, len(group.members))
 
 
 def _node_request(group: Group) -> NodeRequest:
@@ -161,10 +165,30 @@ def _lacks(ledger: Ledger, group: Group, by_cards: Ints, wanted: int) -> list[La
         room = np.minimum(by_cards, pods_by_node(ledger, part, everywhere))
         if int(room[group.mask].sum()) < wanted:
             found.append(lack)
+    found += _neighbours(ledger, group, by_cards, wanted)
     if need.spills:
         hosts = np.minimum(by_cards, pods_by_host(ledger, need, everywhere))
         if int(hosts[group.mask].sum()) < wanted:
             found.append(_host_lack(ledger, group, by_cards))
+    return found
+
+
+def _neighbours(ledger: Ledger, group: Group, by_cards: Ints, wanted: int) -> list[Lack]:
+    """Rules between pods that leave too few places by themselves, where cards are enough."""
+    need, found = group.need, list[Lack]()
+    packed = tuple(limit for limit in need.limits if limit[0] == need.packed)
+    rules = tuple(limit for limit in need.limits if limit[0] != need.packed)
+    alone = any(mark in need.marks and most == 1 for mark, most in rules)
+    for rule, limits in ((Rule.ALONE if alone else Rule.AWAY, rules), (Rule.PACKED, packed)):
+        room = by_cards.copy()
+        ledger.marks.bound(room, need.marks, limits, np.arange(len(room)))
+        left = int(room[group.mask].sum())
+        if left < wanted:
+            found.append(NeighbourLack(rule, wanted, left))
+    if not found and need.shape.neighbours.spread is not None:
+        left = places_for(ledger, need, group.mask, len(group.members))
+        if left < min(wanted, places(ledger, need, group.mask)):
+            found.append(NeighbourLack(Rule.EVEN, wanted, left))
     return found
 
 
@@ -220,9 +244,11 @@ def _standby(trial: Trial, view: GangView, group: Group, free: int) -> Standby |
 
 
 def _no_victims(
-    trial: Trial, view: GangView, groups: Sequence[Group], worst: Group, cause: Cause
-) -> NoVictims:
-    """Why making room failed. ``worst``: the group of which most members lack a place."""
+    trial: Trial, view: GangView, groups: Sequence[Group], worst: Group, cause: Cause | None
+) -> NoVictims | None:
+    """Why making room failed, or is not tried. ``worst``: the group of which most members lack a place."""
+    if cause is None:
+        return NoVictims(Spared.REFUSED) if spares(trial, view) else None
     coming = trial.coming_back()
     free = _places(trial.ledger, worst)
     lifted = trial.lift(pod.uid for pod in coming)

@@ -29,7 +29,7 @@ from vc_egpu.core.model.cluster import (
     Taint,
 )
 from vc_egpu.volcano import room
-from vc_egpu.volcano.codec.sums import resources, units
+from vc_egpu.volcano.podspec.sums import resources, units
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, NodeCard, NodeCards, Request
 from vc_egpu.volcano.words.makers import controller_in
@@ -142,6 +142,7 @@ def node(
         max_sharers=inventory.max_sharers,
         problem=problem,
         slots=_slots(allocatable),
+        created=instant(metadata.get("creationTimestamp")),
     )
 
 

@@ -76,6 +76,7 @@ class _WirePlan(BaseModel):
     suspends: Annotated[tuple[_ShortUid, ...], Field(max_length=MAX_VICTIMS)] = ()
     cause: CauseWord = Cause.PRIORITY
     """Absent on plans of versions that knew no other cause."""
+    costly: bool = False
     nodes: Annotated[
         tuple[
             tuple[Annotated[str, Field(min_length=1, max_length=253)], Annotated[str, Field(max_length=16)]],
@@ -112,6 +113,9 @@ class PlanRecord:
     """Those of the victims that are suspended, not evicted."""
     cause: Cause = Cause.PRIORITY
     """Why the victims go."""
+    costly: bool = False
+    """Others went for it, or for members that have not been bound yet. A plan that is ready has no victims
+    any more, and still had its price."""
 
     def __post_init__(self) -> None:
         if self.state == "waiting" and not self.victims:
@@ -184,6 +188,7 @@ def encode(record: PlanRecord, nodes: Mapping[NodeName, Node]) -> str:
         victims=tuple(_short_uid(uid) for uid in sorted(record.victims)),
         suspends=tuple(_short_uid(uid) for uid in sorted(record.suspends)),
         cause=record.cause,
+        costly=record.costly,
         nodes=tuple(tables.nodes),
         shapes=tuple(tables.shapes),
         tasks={task: tuple(rows) for task, rows in tasks.items()},
@@ -233,6 +238,7 @@ def decode(text: str, nodes: Mapping[NodeName, Node]) -> PlanRecord:
             victims=frozenset(PodUid(_long_uid(uid)) for uid in wire.victims),
             suspends=frozenset(PodUid(_long_uid(uid)) for uid in wire.suspends),
             cause=wire.cause,
+            costly=wire.costly,
             created=wire.created,
             lost=frozenset(lost),
         )

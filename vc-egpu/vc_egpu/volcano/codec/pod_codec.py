@@ -29,12 +29,14 @@ from vc_egpu.volcano.codec.cluster_codec import (
     owner_of,
     share_class,
 )
-from vc_egpu.volcano.codec.node_terms import TooManyTermsError, all_of
-from vc_egpu.volcano.codec.node_wishes import excess, long_list, without_wishes
 from vc_egpu.volcano.codec.plans import can_name, task_name
 from vc_egpu.volcano.codec.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.codec.share_codec import asks_of, memory_limits, shares_of
-from vc_egpu.volcano.codec.sums import given, is_over, only_offered, pod_requests
+from vc_egpu.volcano.podspec.neighbours import NO_RULES, Rules
+from vc_egpu.volcano.podspec.neighbours import read as read_rules
+from vc_egpu.volcano.podspec.node_terms import TooManyTermsError, all_of
+from vc_egpu.volcano.podspec.node_wishes import excess, long_list, without_wishes
+from vc_egpu.volcano.podspec.sums import given, is_over, only_offered, pod_requests
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards, Request
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -74,6 +76,8 @@ class Words:
     """What nodes offered when a pod was read that names very many resources; None for all other pods."""
     annotation_bytes: int = 0
     """All its annotations together."""
+    rules: Rules = NO_RULES
+    """Its rules by node, which other pods have to be held against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +134,12 @@ def pod(
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
     managed = is_managed(metadata, gates)
-    known = before.words if before is not None and before.words is not _NO_WORDS else None
     if not managed and not takes_room(spec, status):
         words = _NO_WORDS
-    elif before and known and known.managed is managed and _says_the_same(before, document, offered):
-        words = known
     else:
-        words = _read(document, table, claim_terms, offered, managed=managed)
+        words = _known(before, document, offered, managed=managed) or _read(
+            document, table, claim_terms, offered, managed=managed
+        )
     node = NodeName(spec["nodeName"]) if spec.get("nodeName") else None
     decoded = Pod(
         uid=PodUid(metadata["uid"]),
@@ -185,6 +188,14 @@ def pod(
         source=document,
         words=words,
     )
+
+
+def _known(before: DecodedPod | None, now: Document, offered: Set[str], *, managed: bool) -> Words | None:
+    """The words of an earlier reading, where the pod says the same now."""
+    words = before.words if before is not None else None
+    if before is None or words is None or words is _NO_WORDS or words.managed is not managed:
+        return None
+    return words if _says_the_same(before, now, offered) else None
 
 
 def is_managed(metadata: Document, gates: tuple[str, ...]) -> bool:
@@ -243,8 +254,10 @@ def _managed(
     if _is_gated(spec) and (no_room := _no_room(taken, request)):
         problems.append(no_room)
     task = task_name(str(annotations.get(names.TASK_SPEC, "")))
+    neighbours, rules = read_rules(document["spec"], labels, metadata["namespace"])
+    terms = _terms(document, claim_terms, problems)
     return Words(
-        shape=_shape(document, takes, request, table, _terms(document, claim_terms, problems)),
+        shape=replace(_shape(document, takes, request, table, terms), neighbours=neighbours),
         managed=True,
         gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
         task=task,
@@ -263,6 +276,7 @@ def _managed(
         is_static="kubernetes.io/config.mirror" in annotations,
         group_unseen=names.GROUP_UNSEEN in annotations,
         annotation_bytes=taken,
+        rules=rules,
     )
 
 
@@ -294,6 +308,7 @@ _SPEC_READ: Final = (
     *IN_SPEC,
     "tolerations",
     "affinity",
+    "topologySpreadConstraints",
     "nodeSelector",
     "volumes",
     "resources",

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from vc_egpu.core.model.cluster import PodPhase
 from vc_egpu.volcano.api.containers import end_of, statuses_of, waiting_of
 from vc_egpu.volcano.codec.cluster_codec import Document, instant
-from vc_egpu.volcano.codec.sums import is_over
+from vc_egpu.volcano.podspec.sums import is_over
 from vc_egpu.volcano.words import names
 
 

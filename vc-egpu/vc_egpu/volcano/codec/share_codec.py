@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from vc_egpu.core.model.cluster import CardAsk, CardId, Share
 from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.codec.cluster_codec import Document
-from vc_egpu.volcano.codec.sums import units
+from vc_egpu.volcano.podspec.sums import units
 from vc_egpu.volcano.words.annotations import Cards, Request
 
 

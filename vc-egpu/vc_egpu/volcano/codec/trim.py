@@ -19,9 +19,9 @@ import orjson
 from vc_egpu.volcano import room
 from vc_egpu.volcano.api.containers import IN_SPEC, IN_STATUS, containers_of, waiting_of
 from vc_egpu.volcano.codec.cluster_codec import Document
-from vc_egpu.volcano.codec.plugin_ports import MOST_ARGUMENTS, PLUGINS_WITH_PORTS
 from vc_egpu.volcano.codec.pod_codec import is_managed, takes_room
-from vc_egpu.volcano.codec.sums import RESIZE_PENDING, is_over
+from vc_egpu.volcano.podspec.plugin_ports import MOST_ARGUMENTS, PLUGINS_WITH_PORTS
+from vc_egpu.volcano.podspec.sums import RESIZE_PENDING, is_over
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.resource_names import asked_in
 
@@ -41,7 +41,7 @@ _PORT: Final = ("hostIP", "protocol", "hostPort")
 _TAKES: Final = ("resources", "overhead")
 """What says how much of its node a pod takes, apart from its containers."""
 _WISHES: Final = ("tolerations", "nodeSelector", "priority", "schedulerName")
-_OF_ONE: Final = ("nodeName", "affinity", "schedulingGates")
+_OF_ONE: Final = ("nodeName", "affinity", "topologySpreadConstraints", "schedulingGates")
 """What pods of one controller do not have in common."""
 _OF_TEMPLATES: Final = ("hostNetwork", "runtimeClassName")
 """What the API server has not yet made into ports, overhead, tolerations and the like."""
@@ -183,7 +183,7 @@ def _task(task: Document) -> Json:
             "metadata": _some(metadata, ("labels", "annotations")),
             "spec": {
                 **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, *_OF_TEMPLATES), named=True),
-                **_some(template.get("spec") or {}, ("affinity",)),
+                **_some(template.get("spec") or {}, ("affinity", "topologySpreadConstraints")),
             },
         },
     }

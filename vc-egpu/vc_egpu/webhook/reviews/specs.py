@@ -7,9 +7,9 @@ from typing import Any, Final, Literal
 
 from vc_egpu.core.model.policy import NOT_PLACED_BY_YET, PLACEMENTS
 from vc_egpu.volcano.api.containers import IN_SPEC
-from vc_egpu.volcano.codec.node_wishes import CARD_LISTS, MOST_NAMED, entries, excess
 from vc_egpu.volcano.codec.pod_codec import models_like
 from vc_egpu.volcano.codec.request import PodAsk
+from vc_egpu.volcano.podspec.node_wishes import CARD_LISTS, MOST_NAMED, entries, excess
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Request
 from vc_egpu.volcano.words.model_table import ModelTable

@@ -8,7 +8,7 @@ from typing import Any, Final
 from vc_egpu.core.model.cluster import Resources
 from vc_egpu.core.model.resources import CPU, EPHEMERAL, MEMORY, PODS
 from vc_egpu.volcano.api.containers import is_sidecar, statuses_of
-from vc_egpu.volcano.codec.node_wishes import MOST_RESOURCES
+from vc_egpu.volcano.podspec.node_wishes import MOST_RESOURCES
 from vc_egpu.volcano.words.names import RESOURCE_PREFIX
 from vc_egpu.volcano.words.quantity import parse, parse_scaled
 from vc_egpu.volcano.words.resource_names import classify

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from vc_egpu.volcano.api.containers import containers_of
+from vc_egpu.volcano.podspec import neighbours
 from vc_egpu.volcano.words import names
 
 MOST_RESOURCES: Final = 64
@@ -22,7 +23,7 @@ MOST_PORTS: Final = 256
 """Ports of the host: a pod in the host's network takes all of its ports there."""
 MOST_NAMED: Final = 64
 """Cards, or models, in one annotation."""
-_OF_NODES: Final = frozenset({"affinity", "nodeSelector", "tolerations"})
+_OF_NODES: Final = frozenset({"affinity", "nodeSelector", "tolerations", "topologySpreadConstraints"})
 CARD_LISTS: Final = (
     names.USE_CARDS,
     names.AVOID_CARDS,
@@ -56,7 +57,7 @@ def excess(spec: Mapping[str, Any]) -> str:
         (_ports(spec), MOST_PORTS, "host ports"),
     )
     over = (f"{count} {what}, the limit is {limit}" for count, limit, what in counts if count > limit)
-    return next(over, "")
+    return next(over, "") or neighbours.excess(spec)
 
 
 def long_list(annotations: Mapping[str, Any]) -> str:
