@@ -37,12 +37,20 @@ from unit.kube.tiny_api import status
 from vc_egpu.admission.carry_out.victims import SHIELD_S
 from vc_egpu.admission.execution.carrying import LANDS_WITHIN_S
 from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Result, Unknown, Written, result_of
-from vc_egpu.admission.recovery.rollback import finds_no_room
+from vc_egpu.admission.recovery.rollback import RollBack, finds_no_room
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.state.refusals import AGAIN_S
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import PodPhase, PodUid, SuspensionState
-from vc_egpu.core.model.plan import Plan, Resume, Suspension
+from vc_egpu.core.model.cluster import (
+    CardId,
+    MemberPlacement,
+    NodeName,
+    PodPhase,
+    PodUid,
+    Share,
+    SuspensionState,
+)
+from vc_egpu.core.model.plan import Admission, Plan, Resume, Suspension
 from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, Reason, Verdict
 from vc_egpu.kube.wire import errors
 from vc_egpu.volcano import room
@@ -286,6 +294,21 @@ def test_what_runs_without_its_peer_comes_back_where_the_peer_takes_no_cards(sta
     stage.put("podgroups", group(annotations={names.PLAN: plan(stage.mirror)}))
     stage.drive()
     in_time(stage, lambda: is_asked_to_go(stage, "g-w-0"))
+
+
+def test_a_gang_is_not_planned_while_a_member_still_has_to_go(stage: Stage) -> None:
+    """The eviction of one failed for now: a plan that counts that member would let the others go alone."""
+    stage.put("pods", let_go(pod("g-w-0", uid="pod-0"), "5-0", bound=True, phase="Running"))
+    stage.put("pods", pod("g-w-1", index=1, uid="pod-1"))
+    stage.put("podgroups", group())
+    member = stage.mirror.members[KEY][PodUid("pod-0")]
+    back = RollBack((member,), "x", frozenset())
+    stage.conductor.rolling.begin(KEY, stage.mirror.groups[KEY], back, 1000.0)
+    place = MemberPlacement(NodeName("n1"), (("main", Share(CardId("GPU-n1-1"), 30000, 30)),))
+    admission = Admission(KEY, {"w/1": place})
+    verdict = {KEY: Verdict(Reason.ADMITTED, "1 member placed")}
+    stage.conductor.carry_out(Plan(1, admissions=(admission,), verdicts=verdict), 1000.0)
+    assert stage.mirror.groups[KEY].effective is None
 
 
 def test_a_plan_that_is_refused_is_as_good_as_no_room() -> None:

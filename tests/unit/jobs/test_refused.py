@@ -325,3 +325,27 @@ def test_a_pod_that_is_gone_before_the_watch_tells_is_deleted_once(cluster: Clus
         cluster.look_at_job("mine")
     tries = [path for method, path, _ in cluster.server.requests if method == "DELETE" and path == first]
     assert len(tries) == 1
+
+
+def test_the_end_of_a_job_is_written_before_its_group_is_deleted(cluster: Cluster) -> None:
+    """While the status was refused, its PodGroup was deleted and made again in turn, and each of these writes
+    asked for the next look."""
+    running(cluster, replicas=1)
+    cluster.run_pod(pods_of(cluster)[0], "Succeeded")
+    answering(cluster, 403, "Forbidden", "not this status", method="PUT", path="/jobs/train")
+    (before,) = [value for path, value in cluster.server.objects.items() if "/podgroups/" in path]
+    for _ in range(3):
+        with pytest.raises(Forbidden):
+            cluster.look_at_job("mine")
+    assert before in cluster.server.objects.values()
+    cluster.server.remove(
+        f"/apis/scheduling.volcano.sh/v1beta1/namespaces/mine/podgroups/{before['metadata']['name']}"
+    )
+    cluster.tell_what_went()
+    with pytest.raises(Forbidden):
+        cluster.look_at_job("mine")
+    assert not [path for path in cluster.server.objects if "/podgroups/" in path], (
+        "nor is one made for the end"
+    )
+    mended(cluster)
+    assert cluster.look_at_job("mine")[0] == "Completed"

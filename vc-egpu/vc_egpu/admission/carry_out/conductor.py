@@ -26,6 +26,7 @@ from vc_egpu.admission.execution.outcomes import (
 from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Unknown, Written
 from vc_egpu.admission.recovery.rollback import RollBack, Rolling
 from vc_egpu.admission.recovery.rolling import RollBacks
+from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.suspension import stranded
 from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S, Suspending
@@ -86,6 +87,9 @@ class Conductor:
         for readiness in plan.ready:
             self.plans.turn_ready(readiness.gang, readiness.plan_id, now)
         for admission in plan.admissions:
+            if self._is_coming_back(admission.gang):
+                del verdicts[admission.gang]
+                continue
             refusal = self.plans.admit(admission, verdicts[admission.gang], now)
             if refusal is None:
                 del verdicts[admission.gang]  # something is under way for it
@@ -166,7 +170,17 @@ class Conductor:
             return True
         if pods := self.rolling.left(key, self.work.evictions.begun):
             self.victims.roll_back(key, pods)
+        if self.rolling.get(key) is None:
+            self.work.agenda.try_again(key, Why.SETTLED)
         return False
+
+    def _is_coming_back(self, key: str) -> bool:
+        """Whether members of a gang still have to go: a plan that counts them would let the others go alone.
+
+        Replicas are planned one by one, whatever becomes of another.
+        """
+        group = self.work.mirror.groups.get(key)
+        return group is not None and not group.decoded.gang.single and self.rolling.get(key) is not None
 
     def _is_withdrawn(self, key: str, group: Group) -> bool:
         """A write without which the plan cannot be carried out was refused: begin the roll-back of the gang.

@@ -1,12 +1,14 @@
 """Members of planned gangs: sent on their way one by one, and none while its plan is in doubt."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import assert_never
 
 from vc_egpu.admission.carry_out.work import Work
 from vc_egpu.admission.execution import writes
 from vc_egpu.admission.execution.carrying import Carrying
-from vc_egpu.admission.execution.outcomes import FenceWrite, GateWrite, Json
+from vc_egpu.admission.execution.evictions import MemberWrite
+from vc_egpu.admission.execution.outcomes import FenceWrite, GateWrite
 from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Unknown, Written
 from vc_egpu.admission.state.agenda import Why
 from vc_egpu.core.model.cluster import PodPhase, PodUid
@@ -43,7 +45,7 @@ class Members:
             if self.carrying.begin(pod.pod.uid):
                 self.work.executor.carry(key, pod, member, plan_id, gang.share_class)
 
-    def writes_of(self, key: str, plan: PlanRecord) -> tuple[tuple[DecodedPod, Json], ...]:
+    def writes_of(self, key: str, plan: PlanRecord) -> tuple[MemberWrite, ...]:
         """The writes that will give the plan's members their cards, as far as their pods are there."""
         gang = self.work.mirror.state.gang(key)
         if gang is None:
@@ -51,7 +53,7 @@ class Members:
         there = self.work.mirror.members.get(key, {})
         found = ((there.get(member.uid), member.placement) for _, member in sorted(plan.members.items()))
         return tuple(
-            (pod, writes.carry_patch(pod, at, plan_id=plan.plan_id, share_class=gang.share_class))
+            (pod, partial(writes.carry_patch, pod, at, plan_id=plan.plan_id, share_class=gang.share_class))
             for pod, at in found
             if pod is not None and pod.pod.phase is PodPhase.GATED
         )

@@ -36,6 +36,10 @@ _FEW: Final = 8
 """So few are tried one after the other."""
 
 
+MemberWrite = tuple[DecodedPod, Callable[[], Json]]
+"""A pod, and what makes the body of the write that will give it its cards: of 2,048 that takes a while."""
+
+
 @dataclass(frozen=True, slots=True)
 class EvictionOrder:
     """What to make go, for whom."""
@@ -48,8 +52,8 @@ class EvictionOrder:
     """Why they go; None where an earlier order for the same pods said so already."""
     groups: tuple[DecodedGroup, ...] = ()
     """PodGroups of victims whose plan has to go first."""
-    members: tuple[tuple[DecodedPod, Json], ...] = ()
-    """Pods that need the room, each with the write that will give it its cards: tried dry first."""
+    members: tuple[MemberWrite, ...] = ()
+    """Pods that need the room: these writes are tried dry first."""
 
 
 def whole_gangs(
@@ -101,13 +105,13 @@ def carry_out(api: ApiConnection, order: EvictionOrder) -> EvictionRun:
 _Refused = tuple[PodUid, KubeError] | None
 
 
-def _refused(api: ApiConnection, members: tuple[tuple[DecodedPod, Json], ...]) -> _Refused:
+def _refused(api: ApiConnection, members: tuple[MemberWrite, ...]) -> _Refused:
     """The first of these to which its cards cannot be given, and why; None where they can, all of them."""
 
-    def tried(entry: tuple[DecodedPod, Json]) -> _Refused:
+    def tried(entry: MemberWrite) -> _Refused:
         pod, body = entry
         try:
-            api.patch(PODS, pod.pod.name, body, pod.pod.namespace, dry_run=True)
+            api.patch(PODS, pod.pod.name, body(), pod.pod.namespace, dry_run=True)
         except Stale:
             return None  # it changed meanwhile, which the plan is looked at for anyway
         except KubeError as error:

@@ -94,9 +94,12 @@ class Draft:
                 self.killed[pod.uid] = Kill(pod, mark)
 
     def enter(self, phase: JobPhase, reason: str, message: str) -> None:
-        """Change the phase. What has ended gets no more pods, also where one was missing until now."""
+        """Change the phase. What has ended gets no more pods, also where one was missing until now, and no
+        PodGroup. That it has ended is written first: while the status is refused, the PodGroup stays."""
         if phase in FINISHED:
             self.create.clear()
+            self.group = Group.LEAVE
+            self.status_first = True
         state = self.status.state
         self.notes.append(
             Note(phase is JobPhase.FAILED, reason, f"{state.phase or 'new'} -> {phase}: {message}")

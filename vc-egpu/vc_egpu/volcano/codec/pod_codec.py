@@ -128,9 +128,8 @@ def pod(
 ) -> DecodedPod:
     """A pod, ours or not. Raises ``KeyError``, ``TypeError`` or ``ValueError`` only for what is no pod.
 
-    ``before``: an earlier reading of the same pod. Its words are taken over where the document says the same:
-    most changes of a pod are changes of its status. The result is the same without it.
-    ``offered``: the other resources that nodes offer, see :func:`_read`.
+    ``before``: an earlier reading of the same pod. Its words are taken over where the document says the same.
+    The result is the same without it. ``offered``: the other resources that nodes offer, see :func:`_read`.
     """
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
