@@ -25,6 +25,7 @@ from vc_egpu.core.model.cluster import (
     Share,
     ShareClass,
 )
+from vc_egpu.core.model.neighbours import NO_NEIGHBOURS
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, PERMILLE, add_to, clamp, cores_at, permille
 
 Ints = npt.NDArray[np.int64]
@@ -281,7 +282,8 @@ class Ledger:
         if shape is None:
             return Booking(row, (0, 0, 0, 0), seats)
         scalars = tuple((name, clamp(n)) for name, n in sorted(shape.requests.scalars.items()) if n > 0)
-        ports, marks = shape.host_ports, shape.neighbours.marks
+        ports = shape.host_ports
+        marks = shape.neighbours.marks if shape.neighbours is not NO_NEIGHBOURS else ()  # most have none
         return Booking(row, requests_of(shape), seats, scalars, slots_of(shape), ports, marks)
 
     def add(self, booking: Booking) -> None:

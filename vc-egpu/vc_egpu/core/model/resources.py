@@ -141,7 +141,9 @@ def shape_key(shape: PodShape) -> ShapeKey:
         shape.avoid_models,
         shape.card_policy,
         shape.node_policy,
-        shape.neighbours,
+        shape.neighbours.avoids,
+        shape.neighbours.spread,
+        shape.neighbours.selected_by,
     )
 
 

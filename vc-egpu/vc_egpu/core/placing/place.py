@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import islice, permutations
 from typing import Final
 
+import numpy as np
+
 from vc_egpu.core.books.capacity import Assignment, Need, candidates, places_up_to
 from vc_egpu.core.books.evenness import evenness
 from vc_egpu.core.books.ledger import Flags, Ints
@@ -96,7 +98,7 @@ def room_for(trial: Trial, view: GangView, member: Member, wanted: int) -> int:
 
     Fewer than wanted: they find no place together with others either, in whatever order.
     """
-    need = trial.need(member, view.gang.share_class)
+    need = trial.need_in(view, member)
     return places_up_to(trial.ledger, need, trial.mask(view.gang, need.shape), wanted)
 
 
@@ -153,6 +155,7 @@ def _lift(trial: Trial, group: Group, spread: Spread, rows: Ints) -> tuple[list[
     Nothing is seated where a node does not take what it has to: those with several asks look smaller.
     """
     need, ledger = group.need, trial.ledger
+    rows = rows[np.argsort(trial.index.ranks()[rows])]  # rows are numbered as nodes came
     even = evenness(ledger, need, spread, rows, len(group.members))
     seated: list[Seated] = []
     for row, count in zip(rows.tolist(), even.lifts.tolist(), strict=True):
