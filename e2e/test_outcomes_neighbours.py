@@ -48,7 +48,7 @@ def test_nobody_goes_for_a_gang_that_needs_more_nodes_than_there_are(here: World
     before = here.uids("train")
     three = Task(shares(60_000, 50), replicas=3, priority="high", more=apart({names.JOB_NAME: "three"}))
     here.submit(job("three", three, queue=here.queue))
-    here.waits("three", "WaitingForCards", "needs 3 different nodes by its pod anti-affinity")
+    here.waits("three", "WaitingForCards", "Evicting low-priority work would not make room")
     here.gated("three", 3)
     assert here.uids("train") == before
     here.check()
