@@ -36,6 +36,9 @@ from bench.workload import (
 
 VOLCANO = "volcano"
 OURS = "ours"
+"""We bind the pods ourselves."""
+BY_SCHEDULER = "ours-by-scheduler"
+"""Gate and pin, and the kube-scheduler binds."""
 BESIDE = "ours-vc-scheduler"
 COUNTED = "ours-vc-scheduler-counts"
 """The kube-scheduler binds; vc-scheduler runs beside it and counts. Only when asked for."""
@@ -95,7 +98,8 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--sides",
         default="",
-        help=f"comma list of {VOLCANO}, {OURS}, {BESIDE}, {COUNTED} (default: the first three that can run)",
+        help=f"comma list of {VOLCANO}, {OURS}, {BY_SCHEDULER}, {BESIDE}, {COUNTED} "
+        "(default: the first three that can run)",
     )
     parser.add_argument(
         "--webhook", action=argparse.BooleanOptionalAction, default=True, help="measure the webhook as well"
@@ -119,7 +123,8 @@ def _sides(options: argparse.Namespace, volcano: Volcano | None) -> list[Side]:
     sides: list[Side] = []
     if volcano is not None:
         sides.append(volcano_side(volcano))
-    sides.append(OurSetup(OURS, "default-scheduler", volcano, vc_scheduler=False).side())
+    sides.append(OurSetup(OURS, "default-scheduler", volcano, vc_scheduler=False, binder="direct").side())
+    sides.append(OurSetup(BY_SCHEDULER, "default-scheduler", volcano, vc_scheduler=False).side())
     if volcano is not None:
         sides.append(OurSetup(BESIDE, "volcano", volcano, vc_scheduler=True).side())
         sides.append(OurSetup(COUNTED, "default-scheduler", volcano, vc_scheduler=True).side())
@@ -127,7 +132,7 @@ def _sides(options: argparse.Namespace, volcano: Volcano | None) -> list[Side]:
     unknown = set(wanted) - {side.name for side in sides}
     if unknown:
         raise SystemExit(f"--sides {','.join(sorted(unknown))}: there are {[side.name for side in sides]}")
-    return [side for side in sides if side.name in (wanted or {VOLCANO, OURS, BESIDE})]
+    return [side for side in sides if side.name in (wanted or {VOLCANO, OURS, BY_SCHEDULER})]
 
 
 def _round(side: Side, options: argparse.Namespace, number: int, result: Result) -> None:
@@ -234,6 +239,7 @@ def _report(
         versions["volcano"] = volcano.version()
     return {
         "pods_per_s": _median(ours.pods_per_s),
+        "pods_per_s_by_scheduler": _median(results.get(BY_SCHEDULER, Result()).pods_per_s),
         "pods_per_s_vc_scheduler": _median(beside.pods_per_s),
         "volcano_pods_per_s": _median(results.get(VOLCANO, Result()).pods_per_s),
         "last_bind_p50_ms": idle[0],

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from localcluster.cluster import LocalCluster
 from localcluster.kwok import KwokNode
 from stack import verify
 from stack.fakes import inventory, offered
-from stack.hostmode import HostOptions, HostStack, SchedulerName
+from stack.hostmode import HostOptions, HostStack, ProcessName, SchedulerName
 from stack.hostprocess import HostProcess
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import QUEUES
@@ -36,17 +36,25 @@ class OurSetup:
     volcano: Volcano | None
     vc_scheduler: bool
     """Whether vc-scheduler runs, binding or not."""
+    binder: Literal["direct", "scheduler"] = "scheduler"
+    """``direct``: we bind all pods of this benchmark ourselves."""
 
     def side(self) -> Side:
         """As one side of the comparison."""
         return Side(self.name, node, self.start, scheduler=self.binds == "default-scheduler")
 
+    @property
+    def _flags(self) -> Mapping[ProcessName, Sequence[str]]:
+        return {"webhook": ("--binder", self.binder)}
+
     def start(self, cluster: LocalCluster, api: ApiConnection) -> Running:
         """Start all processes and make the queue."""
         if self.volcano is None:
-            options = HostOptions(scheduler=self.binds)
+            options = HostOptions(scheduler=self.binds, flags=self._flags)
         else:
-            options = HostOptions(processes=("webhook", "admission"), scheduler=self.binds, overlay="volcano")
+            options = HostOptions(
+                processes=("webhook", "admission"), scheduler=self.binds, overlay="volcano", flags=self._flags
+            )
         stack = HostStack.install(cluster, options, self.volcano)
         # Volcano's scheduler makes queues, which our webhook has to let pass.
         stack.start()

@@ -13,6 +13,7 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import NODES, PODS, Resource
 from vc_egpu.kube.wire.errors import Gone, KubeError, Temporary
 from vc_egpu.volcano.api.containers import statuses_of, waiting_of
+from vc_egpu.volcano.podspec.way import waits_for_us
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Cards
 
@@ -135,8 +136,8 @@ def is_running(pod: Json) -> bool:
 
 
 def is_gated(pod: Json) -> bool:
-    """Our gate is on it."""
-    return any(gate["name"] == names.GATE for gate in pod["spec"].get("schedulingGates") or ())
+    """It waits for us: our gate is on it, or nothing else binds it."""
+    return waits_for_us(pod["spec"])
 
 
 def cards_of(pod: Json) -> list[str]:

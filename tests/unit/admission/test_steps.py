@@ -177,7 +177,7 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
     old = pod("g-w-0", uid="pod-0")
     mirror.apply("pods", added(let_go(old, "5-1")))
     mirror.apply("pods", added(old))
-    assert mirror.pods[PodUid("pod-0")].gated is False
+    assert mirror.pods[PodUid("pod-0")].waiting is False
 
 
 def test_garbage_of_any_kind_is_left_out_and_raises_nothing() -> None:

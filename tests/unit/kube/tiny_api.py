@@ -215,6 +215,8 @@ def _serve(api: TinyApi, method: str, path: str, body: Any, *, dry: bool = False
     if method == "POST" and path.endswith("/eviction"):
         pod = path.removesuffix("/eviction")
         answer = (201, status(201, "Created")) if pod in api.objects else answer
+    elif method == "POST" and path.endswith("/binding"):
+        answer = _bind(api, path.removesuffix("/binding"), body)
     elif method == "POST":
         path = f"{path}/{body['metadata']['name']}"
         answer = (409, status(409, "AlreadyExists")) if path in api.objects else (201, api.put(path, body))
@@ -233,6 +235,25 @@ def _serve(api: TinyApi, method: str, path: str, body: Any, *, dry: bool = False
     elif method == "GET" and path.rsplit("/", 1)[-1].endswith("s"):
         answer = 200, _list(api, path)
     return answer
+
+
+def _bind(api: TinyApi, path: str, binding: Json) -> tuple[int, Json]:
+    """Node and annotations in one write, as the API server does it; no annotation is too large for it."""
+    present = api.objects.get(path)
+    if present is None:
+        return 404, status(404, "NotFound")
+    metadata, spec = present["metadata"], present["spec"]
+    named = binding["metadata"]
+    same = all(named.get(key) in {None, metadata[key]} for key in ("uid", "resourceVersion"))
+    waits = not (spec.get("nodeName") or spec.get("schedulingGates") or metadata.get("deletionTimestamp"))
+    if not (same and waits):
+        return 409, status(409, "Conflict")
+    change = {
+        "metadata": {"annotations": named.get("annotations") or {}},
+        "spec": {"nodeName": binding["target"]["name"]},
+    }
+    api.put(path, _merged(present, change))
+    return 201, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}
 
 
 def _patched(api: TinyApi, path: str, document: Json, *, dry: bool) -> tuple[int, Json]:

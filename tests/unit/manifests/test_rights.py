@@ -29,6 +29,7 @@ FOLDERS = {
     "vc-egpu-node-agent": "device-plugin/vc_egpu_node",
 }
 EVICTS = ("", "pods/eviction", "create")
+BINDS = ("", "pods/binding", "create")
 
 
 def rights(resource: Resource, *verbs: str) -> set[Right]:
@@ -72,6 +73,8 @@ def used(account: str) -> set[Right]:
     for name, arguments in calls(REPOSITORY / FOLDERS[account]):
         if name == "evict":
             found.add(EVICTS)
+        if name == "bind":
+            found.add(BINDS)
         if name == "EventRecorder":
             found |= rights(resources.EVENTS, "create", "patch")
         if name == "LeaderLease":

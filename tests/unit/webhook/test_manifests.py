@@ -58,15 +58,18 @@ def policy(name: str) -> Any:
     return next(entry for entry in admission_policies() if entry["metadata"]["name"] == name)["spec"]
 
 
-def test_only_schedulers_that_repeat_annotations_bring_ours_and_nobody_brings_labels() -> None:
+def test_bindings_bring_our_annotations_from_us_and_from_schedulers_that_repeat_them() -> None:
     spec = policy("vc-egpu-bindings")
     assert spec["matchConstraints"]["resourceRules"][0]["resources"] == ["bindings", "pods/binding"]
-    annotations, labels = (check["expression"] for check in spec["validations"])
-    assert annotations.startswith("variables.scheduler || !")
+    annotations, labels, others = (check["expression"] for check in spec["validations"])
+    cards = f"object.metadata.?annotations.orValue({{}}).all(k, k == '{names.CARDS}')"
+    assert annotations.startswith(f"variables.scheduler || variables.ours && {cards} || !")
     for key in (names.GROUP_NAME, names.QUEUE_NAME, names.TASK_SPEC, names.TASK_INDEX):
         assert f"'{key}'" in annotations, "a pod stays in its gang, and in its place there"
     assert f"'{names.JOB_QUEUE_NAME}'" in labels
     assert "scheduler" not in labels
+    assert others.startswith("variables.scheduler || variables.ours || variables.binder || !")
+    assert f"annotations[?'{names.QUEUE_NAME}']" in others, "in a tenant's namespace"
 
 
 def test_who_brings_our_gate_is_looked_at() -> None:
@@ -76,6 +79,8 @@ def test_who_brings_our_gate_is_looked_at() -> None:
     gate = f".exists(g, g.name == '{names.GATE}')"
     assert gate in pods["matchConditions"][0]["expression"]
     assert gate in policy("vc-egpu-pods-create")["matchConditions"][0]["expression"].partition(" && ")[0]
+    name = f"spec.?schedulerName.orValue('') == '{names.SCHEDULER_DIRECT}'"
+    assert name in pods["matchConditions"][0]["expression"]
 
 
 def test_a_low_pod_is_not_told_to_go_in_years() -> None:

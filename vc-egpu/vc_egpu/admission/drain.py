@@ -1,7 +1,8 @@
-"""Before removal: every gate of ours is lifted or reported, every suspended pod is told to come back.
+"""Before removal: no pod goes on waiting for a product that is gone.
 
-No pod goes on waiting for a product that is gone. The node's agent sees for itself whether a suspended pod
-has room on its cards.
+Each gate of ours is lifted, and each suspended pod is told to come back. The node's agent sees for itself
+whether a suspended pod has room on its cards. A waiting pod that names us as its scheduler is deleted, since
+that name cannot change: its controller makes it again. One that no controller makes again is reported.
 """
 
 import logging
@@ -9,10 +10,13 @@ import logging
 from vc_egpu.admission.execution import writes
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import PODS
-from vc_egpu.kube.wire.errors import KubeError, NotFound
+from vc_egpu.kube.wire.errors import KubeError, NotFound, Stale
 from vc_egpu.kube.wire.transport import Json
 from vc_egpu.volcano.codec.pod_codec import pod
+from vc_egpu.volcano.podspec.sums import is_over
+from vc_egpu.volcano.podspec.way import is_direct, waits_for_us
 from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.makers import controller_of
 from vc_egpu.volcano.words.model_table import ModelTable
 
 logger = logging.getLogger(__name__)
@@ -24,30 +28,48 @@ def drain(api: ApiConnection) -> int:
     for document in api.list(PODS, transform=_if_concerned).items:
         if _bears_order(document):
             left += _called_back(api, document)
-        if not _is_gated(document):
+        if not _waits(document):
             continue
         where = f"{document['metadata']['namespace']}/{document['metadata']['name']}"
-        if _ungate(api, document):
+        if is_direct(document["spec"]):
+            left += _made_again(api, document, where)
+        elif _ungate(api, document):
             logger.info("pod %s: gate lifted; it waits for cards that no node offers any more", where)
         else:
             left.append(where)
     for where in left:
-        logger.error("pod %s: still gated or suspended", where)
+        logger.error("pod %s: still waits for us, or is suspended", where)
     return 1 if left else 0
 
 
 def _if_concerned(document: Json) -> Json:
     """Nothing is kept of all other pods of the cluster."""
-    return document if _bears_order(document) or _is_gated(document) else {"metadata": {}}
+    return document if _bears_order(document) or _waits(document) else {"metadata": {}}
 
 
 def _bears_order(document: Json) -> bool:
     return names.SUSPEND in (document["metadata"].get("annotations") or {})
 
 
-def _is_gated(document: Json) -> bool:
-    gates = (document.get("spec") or {}).get("schedulingGates") or ()
-    return any(gate.get("name") == names.GATE for gate in gates)
+def _waits(document: Json) -> bool:
+    return waits_for_us(document.get("spec") or {}) and not is_over(document.get("status") or {})
+
+
+def _made_again(api: ApiConnection, document: Json, where: str) -> list[str]:
+    """Delete a pod that only we could bind; its name where no controller makes it again, or that failed."""
+    metadata = document["metadata"]
+    if not controller_of(document):
+        logger.warning("pod %s: only we could bind it, and no controller makes it again: delete it", where)
+        return [where]
+    try:
+        api.delete(PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+    except Stale:
+        return []
+    except KubeError as error:
+        logger.warning("pod %s: %s", where, error)
+        return [where]
+    logger.info("pod %s: deleted, since only we could bind it; its controller makes it again", where)
+    return []
 
 
 def _called_back(api: ApiConnection, document: Json) -> list[str]:

@@ -89,7 +89,7 @@ def pods_of(documents: Iterable[Json]) -> Pods:
 
 
 def _pod(document: Json, word: str) -> Pod:
-    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    metadata, spec = document["metadata"], document.get("spec") or {}
     annotations = world.annotations(document)
     request, shape = _asked(annotations.get(names.REQUEST))
     cards = world.cards_of(document)
@@ -99,7 +99,7 @@ def _pod(document: Json, word: str) -> Pod:
         namespace=metadata["namespace"],
         name=metadata["name"],
         shape=shape,
-        phase=phase_of(metadata, status, world.gates(document)),
+        phase=phase_of(document),
         node=spec.get("nodeName") or (NodeName(cards.node) if cards is not None else None),
         gang=world.group_key(document) or None,
         shares=shares_of(cards, request) if cards is not None else (),

@@ -142,7 +142,7 @@ def _check_there(pod: Json, to_do: str) -> None:
         )
     if world.finished(pod) or pod["metadata"].get("deletionTimestamp"):
         raise CannotPauseError(f"pod {name} is {world.phase(pod)}: there is nothing to {to_do}")
-    if names.GATE in world.gates(pod) or world.cards_of(pod) is None:
+    if world.waits_for_us(pod) or world.cards_of(pod) is None:
         raise CannotPauseError(f"pod {name} has no cards yet: there is nothing to {to_do}")
 
 

@@ -11,6 +11,7 @@ from vc_egpu.kube import ApiConnection, Json, Resource
 from vc_egpu.kube.resources import BATCH_JOBS, CORE_EVENTS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS
 from vc_egpu.kube.wire.errors import Forbidden, NotFound
 from vc_egpu.volcano.api.containers import IN_SPEC
+from vc_egpu.volcano.podspec import way
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards, NodeCards
 from vc_egpu.volcano.words.payer import checked_for, payer
@@ -19,6 +20,10 @@ from vc_egpu.volcano.words.resource_names import classify
 _ONE_BY_ONE: Final = 32
 MANAGED: Final = f"{names.MANAGED_LABEL}=true"
 """The label selector of pods that ask for cards."""
+
+
+LEFT_TO_A_SCHEDULER: Final = "leftToAScheduler"
+"""In the spec of a light pod: why a scheduler has to bind it; empty where we can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ def managed_pods(api: ApiConnection, namespace: str | None) -> Listing:
 
 def light_pod(pod: Json) -> Json:
     """A pod without its containers: read by Python they are 30 KB that no table shows."""
-    return _light(pod, "schedulingGates", "nodeName")
+    return _light(pod, "schedulingGates", "schedulerName", "nodeName")
 
 
 def pod_with_limits(pod: Json) -> Json:
@@ -69,7 +74,8 @@ def pod_with_limits(pod: Json) -> Json:
         if spec.get(kind)
     }
     light = light_pod(pod)
-    return {**light, "spec": {**light["spec"], **limits}}
+    because = way.way_of(spec).because
+    return {**light, "spec": {**light["spec"], **limits, LEFT_TO_A_SCHEDULER: because}}
 
 
 def light_maker(maker: Json) -> Json:
@@ -171,7 +177,7 @@ def phase(pod: Json) -> str:
     word = str(status.get("phase") or "Pending")
     if pod["metadata"].get("deletionTimestamp") and word not in {"Succeeded", "Failed"}:
         return "Terminating"
-    if word == "Pending" and names.GATE in gates(pod):
+    if word == "Pending" and waits_for_us(pod):
         return "Gated"
     said = (condition(pod, names.CONDITION_SUSPENDED) or {}).get("reason", "")
     return said if word == "Running" and said in ON_ITS_WAY else word
@@ -184,6 +190,11 @@ ON_ITS_WAY: Final = frozenset({"Suspending", "Suspended", "Resuming"})
 def finished(pod: Json) -> bool:
     """Whether its shares have ended with it."""
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def waits_for_us(pod: Json) -> bool:
+    """Whether nothing can start it before the admission layer has let it go."""
+    return way.waits_for_us(pod.get("spec") or {})
 
 
 def gates(pod: Json) -> tuple[str, ...]:

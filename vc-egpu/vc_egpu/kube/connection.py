@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from vc_egpu.kube import answers
 from vc_egpu.kube.resources import PODS, Resource
 from vc_egpu.kube.wire import config
-from vc_egpu.kube.wire.errors import Gone, ImpossibleName, Refused
+from vc_egpu.kube.wire.errors import Gone, ImpossibleName, Refused, Unavailable
 from vc_egpu.kube.wire.limits import TokenBucket
 from vc_egpu.kube.wire.transport import (
     APPLY_PATCH,
@@ -337,6 +337,19 @@ class ApiConnection:
             query={"labelSelector": label_selector, "fieldSelector": field_selector},
             timeout_s=timeout_s,
         )
+
+    def bind(self, binding: Json, *, timeout_s: float | None = None) -> None:
+        """Bind a pod to a node: ``binding`` is a Binding (v1), whose annotations go onto the pod as well.
+
+        With ``metadata.uid`` and ``metadata.resourceVersion`` it holds for that very version only. Raises
+        :class:`Conflict` where the pod is another one by now, is bound, is being deleted, or bears a gate.
+        The answer does not show the pod.
+        """
+        metadata = binding["metadata"]
+        path = PODS.path(metadata["namespace"], metadata["name"], "binding")
+        answer = self.request("POST", path, binding, timeout_s=timeout_s)
+        if answer.get("kind") != "Status" or answer.get("status") != "Success":
+            raise Unavailable(f"POST {path}: the answer does not say whether the pod is bound")
 
     def evict(
         self,

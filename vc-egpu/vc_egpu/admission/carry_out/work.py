@@ -110,6 +110,8 @@ class Work:
         if done.document is not None:
             plural = "podgroups" if isinstance(done, outcomes.OfGroup) else "pods"
             self.mirror.apply(plural, Change(ChangeKind.MODIFIED, trim.of(plural, done.document)))
+        elif isinstance(done, outcomes.GateWrite) and done.assumed is not None:
+            self.mirror.assume_bound(done.assumed)
 
     def failed(self, done: Done) -> None:
         """Something failed for a gang: tried again later, and said where trying will not help."""

@@ -33,10 +33,11 @@ from vc_egpu.admission.execution.results import Denied, result_of
 from vc_egpu.core.model.cluster import ShareClass
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import POD_GROUPS, PODS
-from vc_egpu.kube.wire.errors import KubeError, LeaseLost, NotFound, Stale, Unavailable
+from vc_egpu.kube.wire.errors import Invalid, KubeError, LeaseLost, NotFound, Stale, Unavailable
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
 from vc_egpu.volcano.codec.plans import PlannedMember
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.podspec.way import is_direct
 
 PodWrite = TypeVar("PodWrite", GateWrite, FenceWrite, OrderWrite)
 WRITERS: Final = 32
@@ -157,6 +158,9 @@ class Executor:
         """Send one member on its way."""
         uid, namespace, name = pod.pod.uid, pod.pod.namespace, pod.pod.name
         placement, outcome = member.placement, GateWrite(gang=key, uid=uid)
+        if is_direct(pod.source["spec"]):
+            self._bind(outcome, pod, member, plan_id, share_class)
+            return
 
         def work() -> Done:
             version = None
@@ -173,6 +177,27 @@ class Executor:
             except Stale as error:
                 return self._read_pod(replace(outcome, error=error), namespace, name)
             return replace(outcome, document=document)
+
+        self._submit(self._writers, work, outcome)
+
+    def _bind(
+        self,
+        outcome: GateWrite,
+        pod: DecodedPod,
+        member: PlannedMember,
+        plan_id: str,
+        share_class: ShareClass,
+    ) -> None:
+        def work() -> Done:
+            try:
+                body = writes.binding(pod, member.placement, plan_id=plan_id, share_class=share_class)
+            except ValueError as error:
+                return replace(outcome, error=Invalid(str(error)))
+            try:
+                self._api.bind(body)
+            except Stale as error:
+                return self._read_pod(replace(outcome, error=error), pod.pod.namespace, pod.pod.name)
+            return replace(outcome, assumed=writes.as_bound(pod, body))
 
         self._submit(self._writers, work, outcome)
 

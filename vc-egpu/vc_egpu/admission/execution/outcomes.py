@@ -77,7 +77,10 @@ class PodReport(_OfPod):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateWrite(_OfPod):
-    """The write that gives a member its cards and lifts its gate."""
+    """The write that sends a member on its way with its cards: our Binding, or the end of its gate."""
+
+    assumed: Json | None = None
+    """The pod as a Binding made it. Its answer shows no pod, and the watch tells of it later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from vc_egpu.core.model.cluster import Instant, MemberPlacement, Node, NodeName, Share, ShareClass
 from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup, Document
 from vc_egpu.volcano.codec.plans import PlanRecord
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.podspec.way import is_direct
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Cards, CardShare
 
@@ -22,7 +24,13 @@ CLASS_NAME: Final[Mapping[ShareClass, Any]] = {
     ShareClass.UNSET: "unset",
     ShareClass.LOW: "low",
 }
+_UNSCHEDULABLE: Final = "Unschedulable"
+"""The reason that autoscalers look for: a larger cluster would help."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class TooFullError(ValueError):
+    """A pod's annotations leave no room for its cards."""
 
 
 def timestamp(now: Instant) -> str:
@@ -83,8 +91,16 @@ def condition(*, admitted: bool, reason: str, message: str, now: Instant) -> Jso
 
 
 def pod_condition_patch(pod: DecodedPod, value: Document) -> Json:
-    """A strategic merge patch of a pod's status."""
-    return {"metadata": {"uid": pod.pod.uid}, "status": {"conditions": [value]}}
+    """A strategic merge patch of a pod's status.
+
+    A pod that no scheduler looks at says as well, in Kubernetes' own words, why it is not scheduled.
+    """
+    conditions = [value]
+    if value["status"] == "False" and pod.waiting and is_direct(pod.source["spec"]):
+        short = value["reason"] == Reason.WAITING_FOR_CARDS.value
+        reason = _UNSCHEDULABLE if short else value["reason"]
+        conditions.append({**value, "type": "PodScheduled", "reason": reason})
+    return {"metadata": {"uid": pod.pod.uid}, "status": {"conditions": conditions}}
 
 
 def pod_patch(pod: DecodedPod, annotations: Mapping[str, str | None]) -> Json:
@@ -145,19 +161,68 @@ def carry_patch(
         spec["affinity"] = {
             "nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": _pinned_terms(pod, placement.node)}}
         }
-    if placement.shares and placement.node is not None:
-        metadata["annotations"] = {
-            names.CARDS: Cards(
-                pod_uid=pod.pod.uid,
-                node=placement.node,
-                plan_id=plan_id,
-                share_class=CLASS_NAME[share_class],
-                core_policy="soft" if pod.core_policy == "soft" else "hard",
-                native=any(share.native for _, share in placement.shares),
-                containers=_containers(placement.shares),
-            ).encode()
-        }
+    if annotations := _cards(pod, placement, plan_id, share_class):
+        metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": spec}
+
+
+def binding(pod: DecodedPod, placement: MemberPlacement, *, plan_id: str, share_class: ShareClass) -> Json:
+    """The one Binding that sends a pod on its way: its node and its cards, as one fact.
+
+    The API server copies the annotations onto the pod in the write that sets its node. It holds the Binding
+    to the version that is named, as it does patches. Raises ``ValueError`` for a member without a node.
+    Raises :class:`TooFullError` where the pod's annotations leave no room. The API server does not look at
+    that, and would take no later write of that pod.
+    """
+    if placement.node is None:
+        raise ValueError(f"pod {pod.pod.name}: its plan names no node, so nothing can bind it")
+    annotations = _cards(pod, placement, plan_id, share_class)
+    if not all(room.fits(pod.annotation_bytes, key, text) for key, text in annotations.items()):
+        raise TooFullError(
+            f"metadata.annotations: they take {pod.annotation_bytes} bytes, its cards need more than is left "
+            f"of {room.MAX_BYTES}"
+        )
+    metadata = {
+        "name": pod.pod.name,
+        "namespace": pod.pod.namespace,
+        "uid": pod.pod.uid,
+        "resourceVersion": pod.resource_version,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {**metadata, **({"annotations": annotations} if annotations else {})},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": placement.node},
+    }
+
+
+def as_bound(pod: DecodedPod, binding: Json) -> Json:
+    """The pod as it stands after this Binding, until the watch shows it. A Binding is answered without it."""
+    source, annotations = pod.source, binding["metadata"].get("annotations") or {}
+    metadata = source["metadata"]
+    return {
+        **source,
+        "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), **annotations}},
+        "spec": {**source["spec"], "nodeName": binding["target"]["name"]},
+    }
+
+
+def _cards(
+    pod: DecodedPod, placement: MemberPlacement, plan_id: str, share_class: ShareClass
+) -> dict[str, str]:
+    """The annotation with its cards; nothing for a member that has none."""
+    if not placement.shares or placement.node is None:
+        return {}
+    cards = Cards(
+        pod_uid=pod.pod.uid,
+        node=placement.node,
+        plan_id=plan_id,
+        share_class=CLASS_NAME[share_class],
+        core_policy="soft" if pod.core_policy == "soft" else "hard",
+        native=any(share.native for _, share in placement.shares),
+        containers=_containers(placement.shares),
+    )
+    return {names.CARDS: cards.encode()}
 
 
 def ungate_patch(pod: DecodedPod) -> Json:

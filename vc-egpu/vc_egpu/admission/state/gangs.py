@@ -192,7 +192,7 @@ def as_planned(decoded: DecodedPod, group: Group | None, refused: str = "") -> D
     """
     decoded = as_owned(decoded, group, refused)
     pod = decoded.pod
-    if pod.shape.asks or decoded.gated or group is None:
+    if pod.shape.asks or decoded.waiting or group is None:
         return decoded
     plan = group.effective
     if plan is None or pod.plan_id == plan.plan_id:

@@ -175,6 +175,13 @@ class Mirror:
             if not stands:
                 self.agenda.try_all(Why.PLAN_GONE)
 
+    def assume_bound(self, document: Document) -> None:
+        """Our Binding made this of a pod, and no answer shows it. What the watch tells later counts more."""
+        known = self.pods.get(PodUid(document["metadata"]["uid"]))
+        if known is not None and known.resource_version == document["metadata"]["resourceVersion"]:
+            self._pod(document, deleted=False)
+            self.revision += 1
+
     # --- one applier per kind --------------------------------------------------------------------
 
     def _node(self, document: Document, *, deleted: bool) -> None:

@@ -263,7 +263,7 @@ def _forgotten(facts: Facts, now: datetime) -> Iterable[Finding]:
         yield warn("pods", facts.pods.missing)
     silent = []
     for pod in facts.pods.items:
-        if names.GATE not in world.gates(pod) or world.condition(pod) is not None:
+        if not world.waits_for_us(pod) or world.condition(pod) is not None:
             continue
         created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
         if (now - created).total_seconds() > SILENT_S:
@@ -274,13 +274,11 @@ def _forgotten(facts: Facts, now: datetime) -> Iterable[Finding]:
 
 def removal_findings(pods: Iterable[Json]) -> list[Finding]:
     """What stands in the way of removing the stack: pods that wait at our gate, pods that hold cards."""
-    gated = [world.key(pod) for pod in pods if names.GATE in world.gates(pod)]
+    gated = [world.key(pod) for pod in pods if world.waits_for_us(pod)]
     holding = [
         world.key(pod)
         for pod in pods
-        if names.CARDS in world.annotations(pod)
-        and not world.finished(pod)
-        and names.GATE not in world.gates(pod)
+        if names.CARDS in world.annotations(pod) and not world.finished(pod) and not world.waits_for_us(pod)
     ]
     away = [world.key(pod) for pod in pods if world.phase(pod) in world.ON_ITS_WAY]
     found = [fail("removal", f"{key} waits at the gate and would wait for ever") for key in gated]

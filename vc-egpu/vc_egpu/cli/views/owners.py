@@ -12,7 +12,6 @@ from vc_egpu.cli import world
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.core.model.words import few
 from vc_egpu.kube import Json
-from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_of, deployment_behind
 
 REFUSED: Final = ("FailedCreate", "FailedCreatePod")
@@ -145,7 +144,7 @@ def _running(pods: Iterable[Json], of: set[str]) -> list[str]:
         str(pod["metadata"]["name"])
         for pod in pods
         if controller_of(pod).get("uid") in of
-        and names.GATE not in world.gates(pod)
+        and not world.waits_for_us(pod)
         and not world.finished(pod)
         and not pod["metadata"].get("deletionTimestamp")
     )

@@ -90,7 +90,7 @@ def _is_over_or_in(group: Json) -> bool:
 
 def _waiting(row: GangRow, group: Json, members: list[Json]) -> WaitingGang | None:
     said = row.condition
-    if said is None and not any(names.GATE in world.gates(pod) for pod in members):
+    if said is None and not any(world.waits_for_us(pod) for pod in members):
         return None  # not ours, or made this moment
     return WaitingGang(
         gang=f"{group['metadata']['namespace']}/{why.name_of(group, members)}",

@@ -5,6 +5,7 @@
 
 import difflib
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +18,7 @@ from vc_egpu.core.model.words import few
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import CRON_JOBS, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from vc_egpu.report.gangs import Condition, GangRow
+from vc_egpu.volcano.podspec.way import is_direct
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.knobs import slips
 from vc_egpu.volcano.words.makers import controller_of, deployment_behind
@@ -43,6 +45,7 @@ _OVER = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
 """Phases of Jobs that hold nothing and wait for nothing."""
 _SETS = frozenset({"ReplicaSet", "StatefulSet"})
 _MAX_NAMED = 5
+_MAX_WAYS = 3
 _UNASKED = world.Listing(())
 
 
@@ -296,7 +299,10 @@ def _story(
         if now
         else "",
         members=tuple(member_row(pod) for pod in sorted(members, key=world.key)),
-        notes=(*told, *trouble.notes(members, nodes), *trouble.starting(members), *_slips(members)),
+        notes=(
+            *(*told, *trouble.notes(members, nodes), *trouble.starting(members)),
+            *(*ways(members), *_slips(members)),
+        ),
     )
 
 
@@ -311,6 +317,20 @@ def _slips(members: Sequence[Json]) -> list[str]:
     low = annotations.get(names.PRIORITY) == "low"
     objections = objections_to_low(annotations, labels, "metadata") if low else []
     return [*objections, *slips(annotations, labels, "metadata")]
+
+
+def ways(members: Iterable[Json]) -> list[str]:
+    """Which way those go that wait: bound by us, or by a scheduler because of what their spec says."""
+    count: Counter[str] = Counter()
+    for pod in members:
+        if world.waits_for_us(pod):
+            spec = pod.get("spec") or {}
+            by = str(spec.get("schedulerName") or names.SCHEDULER_DEFAULT)
+            if is_direct(spec):
+                count["the admission layer binds {} itself"] += 1
+            elif because := spec.get(world.LEFT_TO_A_SCHEDULER):
+                count[f"{by} binds {{}} once the gate is lifted: {because}"] += 1
+    return [text.format(f"{number} of its waiting pods") for text, number in count.most_common(_MAX_WAYS)]
 
 
 def name_of(group: Json, members: Sequence[Json]) -> str:
@@ -366,7 +386,7 @@ def _notes(
     in_turn = controller_of(group).get("kind") == "StatefulSet" and reason == WAITS_FOR_MEMBERS
     if in_turn and _living(members) < row.min_member:
         notes.append(ONE_BY_ONE)
-    if verdict is None and any(names.GATE in world.gates(pod) for pod in members):
+    if verdict is None and any(world.waits_for_us(pod) for pod in members):
         notes.append(
             "no verdict after half a minute means that no admission controller leads: `kubectl egpu doctor`"
         )

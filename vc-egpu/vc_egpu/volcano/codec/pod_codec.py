@@ -37,6 +37,7 @@ from vc_egpu.volcano.podspec.neighbours import read as read_rules
 from vc_egpu.volcano.podspec.node_terms import TooManyTermsError, all_of
 from vc_egpu.volcano.podspec.node_wishes import excess, long_list, without_wishes
 from vc_egpu.volcano.podspec.sums import given, is_over, only_offered, pod_requests
+from vc_egpu.volcano.podspec.way import waits_for_us
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards, Request
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -88,7 +89,8 @@ class DecodedPod:
     resource_version: str
     managed: bool = False
     """Carries our label, gate or request: the admission layer answers for it."""
-    gated: bool = False
+    waiting: bool = False
+    """Nothing can start it before we have let it go."""
     bound: bool = False
     problem: str = ""
     """Non-empty: it is no member of anything until this is put right."""
@@ -132,8 +134,8 @@ def pod(
     The result is the same without it. ``offered``: the other resources that nodes offer, see :func:`_read`.
     """
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
-    gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
-    managed = is_managed(metadata, gates)
+    managed = is_managed(metadata, spec)
+    gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ()) if managed else ()
     if not managed and not takes_room(spec, status):
         words = _NO_WORDS
     else:
@@ -146,7 +148,7 @@ def pod(
         namespace=metadata["namespace"],
         name=metadata["name"],
         shape=words.shape,
-        phase=phase_of(metadata, status, gates),
+        phase=phase_of(document),
         node=node or words.pinned,
         gang=words.gang,
         task=words.task,
@@ -158,7 +160,7 @@ def pod(
         started=instant(status.get("startTime")) or None,
         finished=finished_at(status),
         gone_by=instant(metadata.get("deletionTimestamp")) or None,
-        other_gates=tuple(gate for gate in gates if gate != names.GATE) if managed else (),
+        other_gates=tuple(gate for gate in gates if gate != names.GATE),
         queue=words.queue,
     )
     if not managed:
@@ -168,7 +170,7 @@ def pod(
         pod=decoded,
         resource_version=metadata["resourceVersion"],
         managed=True,
-        gated=names.GATE in gates,
+        waiting=waits_for_us(spec),
         bound=node is not None,
         problem=words.problem,
         share_class=words.share_class,
@@ -198,10 +200,10 @@ def _known(before: DecodedPod | None, now: Document, offered: Set[str], *, manag
     return words if _says_the_same(before, now, offered) else None
 
 
-def is_managed(metadata: Document, gates: tuple[str, ...]) -> bool:
+def is_managed(metadata: Document, spec: Document) -> bool:
     return (
         (metadata.get("labels") or {}).get(names.MANAGED_LABEL) == "true"
-        or names.GATE in gates
+        or waits_for_us(spec)
         or names.REQUEST in (metadata.get("annotations") or {})
     )
 
@@ -244,14 +246,14 @@ def _managed(
     annotations = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
     problems: list[str] = []
-    if _is_gated(spec) and (too_much := excess(spec) or long_list(annotations)):
+    if waits_for_us(spec) and (too_much := excess(spec) or long_list(annotations)):
         problems.append(too_much)
         document = without_wishes(document)
     request = _annotation(_decode_request, annotations, names.REQUEST, problems) or Request()
     cards = _cards(annotations, metadata["uid"], problems)
     checked = checked_for(annotations, labels)
     taken = room.size_of(metadata)
-    if _is_gated(spec) and (no_room := _no_room(taken, request)):
+    if waits_for_us(spec) and (no_room := _no_room(taken, request)):
         problems.append(no_room)
     task = task_name(str(annotations.get(names.TASK_SPEC, "")))
     neighbours, rules = read_rules(document["spec"], labels, metadata["namespace"])
@@ -292,11 +294,6 @@ def _no_room(taken: int, request: Request) -> str:
     )
 
 
-def _is_gated(spec: Document) -> bool:
-    """Whether it waits for us. Nothing is decided about a pod that was let go; its pin is in each term."""
-    return any(gate["name"] == names.GATE for gate in spec.get("schedulingGates") or ())
-
-
 def _index(task: str, text: str) -> int:
     """Its number within its task; -1 where no plan could name the pod so."""
     index = int(text) if text.isdecimal() and len(text) < 10 else -1
@@ -332,7 +329,7 @@ def _same(before: Document, now: Document) -> bool:
     return (
         all(said.get(key) == says.get(key) for key in _METADATA_READ)
         and all(old.get(key) == new.get(key) for key in _SPEC_READ)
-        and _is_gated(old) is _is_gated(new)
+        and waits_for_us(old) is waits_for_us(new)
         and given(before.get("status") or {}) == given(now.get("status") or {})
     )
 

@@ -6,11 +6,13 @@ from vc_egpu.core.model.cluster import PodPhase
 from vc_egpu.volcano.api.containers import end_of, statuses_of, waiting_of
 from vc_egpu.volcano.codec.cluster_codec import Document, instant
 from vc_egpu.volcano.podspec.sums import is_over
+from vc_egpu.volcano.podspec.way import waits_for_us
 from vc_egpu.volcano.words import names
 
 
-def phase_of(metadata: Document, status: Document, gates: tuple[str, ...]) -> PodPhase:
-    """How far it is, as far as its cards are concerned; ``gates``: names of its scheduling gates."""
+def phase_of(document: Document) -> PodPhase:
+    """How far a pod is, as far as its cards are concerned."""
+    metadata, status = document["metadata"], document.get("status") or {}
     if status.get("phase") == "Succeeded":
         # Told to go and ended well for it, it has not done its work: it is no member that succeeded.
         return PodPhase.FAILED if metadata.get("deletionTimestamp") else PodPhase.SUCCEEDED
@@ -18,7 +20,7 @@ def phase_of(metadata: Document, status: Document, gates: tuple[str, ...]) -> Po
         return PodPhase.FAILED
     if metadata.get("deletionTimestamp"):
         return PodPhase.TERMINATING
-    return PodPhase.GATED if names.GATE in gates else PodPhase.PLACED
+    return PodPhase.GATED if waits_for_us(document.get("spec") or {}) else PodPhase.PLACED
 
 
 def finished_at(status: Document) -> float | None:

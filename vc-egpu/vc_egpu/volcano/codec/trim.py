@@ -27,6 +27,8 @@ from vc_egpu.volcano.words.resource_names import asked_in
 
 Json = dict[str, Any]
 
+LEFT_OUT_BYTES: Final = "leftOutBytes"
+"""In the metadata of a trimmed pod: how much room the annotations take that were left out."""
 _IDENTITY: Final = (
     "name",
     "namespace",
@@ -73,10 +75,9 @@ def of(plural: str, document: Json) -> Json:
 def pod(document: Document) -> Json:
     """A pod. For a foreign pod: how far it is, and what it takes from its node while it takes room there."""
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
-    gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
     kept = _some(metadata, _IDENTITY)
     resized = _resized(spec, status)
-    if not is_managed(metadata, gates):
+    if not is_managed(metadata, spec):
         # A tenant may make thousands of pods that no node takes, with a megabyte of requests each.
         takes = _common(spec, _TAKES, named=bool(resized)) if takes_room(spec, status) else {}
         return {

@@ -120,6 +120,8 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """What ``kubectl apply`` writes on all that it applies (client-side)."""
 SCHEDULER_VOLCANO: Final = "volcano"
 SCHEDULER_DEFAULT: Final = "default-scheduler"
+SCHEDULER_DIRECT: Final = "vc-egpu"
+"""A pod that names it waits for the admission layer alone, which binds it."""
 
 # --- where the stack lives -------------------------------------------------------------------
 SYSTEM_NAMESPACE: Final = "vc-egpu-system"

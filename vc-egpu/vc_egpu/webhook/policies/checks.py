@@ -11,10 +11,12 @@ from vc_egpu.webhook.policies.expressions import (
     WRITTEN_BY_US,
     has_gate,
     has_label,
+    is_direct,
     own_bytes,
     quoted,
+    waits_for_us,
 )
-from vc_egpu.webhook.policies.form import Json, binding, differs, is_by, policy, rule
+from vc_egpu.webhook.policies.form import Json, any_fails, binding, differs, is_by, policy, rule
 
 NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
 SUPERUSERS: Final = "system:masters"
@@ -37,6 +39,8 @@ class Identities:
     """Volcano's controllers: they name a pod's PodGroup and follow a Job's edits."""
     schedulers: tuple[str, ...] = ("system:serviceaccount:volcano-system:volcano-scheduler",)
     """Schedulers whose Bindings repeat all annotations of their pod, as Volcano's do."""
+    binders: tuple[str, ...] = ("system:kube-scheduler",)
+    """Other schedulers that bind pods in tenants' namespaces."""
 
     @property
     def controllers(self) -> tuple[str, ...]:
@@ -73,8 +77,9 @@ def _pods_create() -> Json:
         variables={"annotations": "object.metadata.?annotations.orValue({})"},
         validations=[
             (
-                has_gate("object"),
-                f"spec.schedulingGates: who asks for cards needs the gate {names.GATE}, the webhook sets it",
+                waits_for_us("object"),
+                f"spec: a pod that asks for cards has schedulerName {names.SCHEDULER_DIRECT} or the gate "
+                f"{names.GATE}, the webhook sets one of them",
             ),
             (
                 f"object.metadata.?labels[?'{names.MANAGED_LABEL}'].orValue('') == 'true'",
@@ -243,7 +248,8 @@ _KUBERNETES_GRACE_S: Final = 30
 
 _ANSWERED_FOR: Final = (
     f"oldObject.metadata.?labels[?'{names.MANAGED_LABEL}'].orValue('') == 'true' || "
-    f"'{names.REQUEST}' in oldObject.metadata.?annotations.orValue({{}}) || " + has_gate("oldObject")
+    f"'{names.REQUEST}' in oldObject.metadata.?annotations.orValue({{}}) || "
+    f"{has_gate('oldObject')} || {is_direct('oldObject')}"
 )
 """A pod that the admission layer answers for, as :func:`vc_egpu.volcano.codec.pod_codec.pod` sees it."""
 _NOT_OURS: Final = "not managed: the admission layer writes to no pod of others, and removes none"
@@ -276,20 +282,38 @@ def _bindings(identities: Identities) -> Json:
 
     membership = (names.GROUP_NAME, *PLACE_IN_GANG)
     refused = f"a Binding sets none of {names.DOMAIN} on its pod, nor"
+    only_cards = f"object.metadata.?annotations.orValue({{}}).all(k, k == '{names.CARDS}')"
+    tenant = f"namespaceObject.metadata.?annotations[?'{names.QUEUE_NAME}'].hasValue()"
+    annotations = (
+        f"variables.scheduler || variables.ours && {only_cards} || !{brings('annotations', membership)}"
+    )
+    labels = f"!{brings('labels', (names.JOB_QUEUE_NAME,))}"
+    named = "variables.scheduler || variables.ours || variables.binder"
+    variables = {
+        "scheduler": is_by(identities.schedulers),
+        "ours": is_by(identities.admission),
+        "binder": is_by(identities.binders),
+    }
     return policy(
         "vc-egpu-bindings",
         rule(["bindings", "pods/binding"], ["CREATE"]),
-        is_common=True,
-        variables={"scheduler": is_by(identities.schedulers)},
+        # Nearly all Bindings are in order. Which namespace it is only the validations can see.
+        any_fails([annotations, labels, named], variables),
+        variables=variables,
         validations=[
             (
-                f"variables.scheduler || !{brings('annotations', membership)}",
+                annotations,
                 f"metadata.annotations: {refused} {', '.join(membership)}; the operator names the accounts "
                 "of schedulers that repeat their pods' annotations",
             ),
             (
-                f"!{brings('labels', (names.JOB_QUEUE_NAME,))}",
+                labels,
                 f"metadata.labels: {refused} {names.JOB_QUEUE_NAME}",
+            ),
+            (
+                f"{named} || !{tenant}",
+                "target: in a tenant's namespace only the admission layer and the schedulers that the "
+                "operator named bind pods",
             ),
         ],
     )

@@ -50,6 +50,16 @@ def has_gate(pod: str) -> str:
     return f"{pod}.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')"
 
 
+def is_direct(pod: str) -> str:
+    """True if no other program than ours binds this pod."""
+    return f"{pod}.spec.?schedulerName.orValue('') == '{names.SCHEDULER_DIRECT}'"
+
+
+def waits_for_us(pod: str) -> str:
+    """True if nothing can start this new pod before the admission layer has let it go."""
+    return f"({has_gate(pod)} || {is_direct(pod)})"
+
+
 def has_any_annotation(metadata: str, keys: Iterable[str]) -> str:
     """True if one of these annotations is there."""
     return f"{quoted(keys)}.exists(a, a in {metadata}.?annotations.orValue({{}}))"
@@ -70,11 +80,12 @@ POD_IS_OURS: Final = " || ".join(
     (
         has_label("object.metadata"),
         has_any_annotation("object.metadata", WRITTEN_BY_US),
-        has_gate("object"),
+        waits_for_us("object"),
         asks_for_cards("object.?spec"),
     )
 )
-"""A new pod that the webhook has to see. A pod that brings only our gate would be in a gang unchecked."""
+"""A new pod that the webhook has to see. A pod that brings only our gate, or our
+name as its scheduler, would be in a gang unchecked."""
 
 POD_IS_ANOTHERS_MEMBER: Final = (
     f"'{names.GROUP_NAME}' in object.metadata.?annotations.orValue({{}}) && !({POD_IS_OURS})"

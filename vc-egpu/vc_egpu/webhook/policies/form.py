@@ -51,7 +51,7 @@ def policy(
     # Conditions that seldom hold keep the policies cheap on every write to every pod. The server evaluates a
     # whole list of conditions even if the first is false, so they are one condition.
     if is_common:
-        conditions = (*conditions, _any_fails([validation[0] for validation in validations], variables))
+        conditions = (*conditions, any_fails([validation[0] for validation in validations], variables))
     spec: Json = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [matched]},
@@ -79,7 +79,7 @@ def binding(name: str) -> Json:
     }
 
 
-def _any_fails(expressions: Sequence[str], variables: dict[str, str]) -> str:
+def any_fails(expressions: Sequence[str], variables: dict[str, str]) -> str:
     """True if one of the validations fails. A condition knows no variables: they are written out."""
     text = " && ".join(f"({expression})" for expression in expressions)
     for name, expression in variables.items():

@@ -14,6 +14,7 @@ ROOT_QUEUE: Final = names.ROOT_QUEUE
 DEFAULT_QUEUE: Final = "default"
 MAX_QUEUE_DEPTH: Final = 16
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
+Binder = Literal["direct", "scheduler"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,9 @@ class Settings:
     """How this cluster is set up; the values come from :mod:`vc_egpu.webhook.serving.options`."""
 
     scheduler_name: str = names.SCHEDULER_DEFAULT
-    """What binds managed pods: ``volcano`` or ``default-scheduler``."""
+    """What binds all other managed pods: ``volcano`` or ``default-scheduler``."""
+    binder: Binder = "scheduler"
+    """What binds pods of which the decision sees all that a scheduler would: ``direct`` is we ourselves."""
     ungrouped_scheduler_name: str = ""
     """What binds pods that name no PodGroup when they are created (pods of Deployments, bare pods), if it
     differs. Volcano's controllers make PodGroups only for pods of Volcano's scheduler."""
@@ -45,7 +48,7 @@ class Settings:
     """How many queues a refusal tries when it lists those that the user may use."""
 
     def __post_init__(self) -> None:
-        for name in (self.scheduler_name, self.binder(grouped=False)):
+        for name in (self.scheduler_name, self.scheduler_of(grouped=False)):
             if name not in {names.SCHEDULER_VOLCANO, names.SCHEDULER_DEFAULT}:
                 raise ValueError(
                     f"schedulerName {name!r}: it must be "
@@ -55,7 +58,7 @@ class Settings:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)}: it must be at least 1")
 
-    def binder(self, *, grouped: bool) -> str:
+    def scheduler_of(self, *, grouped: bool) -> str:
         """The scheduler of a managed pod that names a PodGroup, or does not."""
         return self.scheduler_name if grouped else self.ungrouped_scheduler_name or self.scheduler_name
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
 from vc_egpu.volcano.codec.request import AskError, PodAsk, names_without_effect, read_pod
+from vc_egpu.volcano.podspec.way import Way, waits_for_us, way_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Request
 from vc_egpu.volcano.words.knobs import slips
@@ -53,20 +54,21 @@ def _review(review: Review, context: Context) -> Decision:
     if not ask.is_managed and not labelled:
         specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
         if not membership.is_member(review, context):
-            if _is_gated(spec):
+            if waits_for_us(spec):
                 # The admission layer answers for whatever has it, and takes it for a member of what it names.
-                raise Refusal(f"spec.schedulingGates: {names.GATE} is written by the webhook; leave it out")
+                field, value = _what_waits(spec)
+                raise Refusal(f"{field}: {value} is written by the webhook; leave it out")
             return allow(pod, {**pod, "spec": _without_zeroes(spec, ask)}, ask.warnings)
     size_limits.check_room(annotations, {}, POD_ROOM_BYTES, "what the stack tells a pod", _ANNOTATIONS)
     specs.check_placement(spec, "spec")
     specs.check_isolation(spec, "spec", ask)
     knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
+    group = membership.pod_group(review, context)
     scheduler, warning = specs.scheduler_for(
         spec.get("schedulerName", ""),
         "spec.schedulerName",
-        context.settings.binder(grouped=bool(annotations.get(names.GROUP_NAME))),
+        _scheduler(spec, ask, group, context, grouped=bool(annotations.get(names.GROUP_NAME))),
     )
-    group = membership.pod_group(review, context)
     queue = _queue(review, context, group, ask)
     cls = _class(review, context, group)
     with_job = _checked_with_its_job(review, context, group)
@@ -112,6 +114,27 @@ def _is_gated(spec: Json) -> bool:
     return any(mapping(gate).get("name") == names.GATE for gate in items(spec.get("schedulingGates")))
 
 
+def _what_waits(spec: Json) -> tuple[str, str]:
+    """The field by which a pod waits for us, and what stands there."""
+    if _is_gated(spec):
+        return "spec.schedulingGates", names.GATE
+    return "spec.schedulerName", names.SCHEDULER_DIRECT
+
+
+def _scheduler(spec: Json, ask: PodAsk, group: Json | None, context: Context, *, grouped: bool) -> str:
+    """What will bind the pod: we ourselves, or the scheduler that the operator named."""
+    other = context.settings.scheduler_of(grouped=grouped)
+    if not grouped and context.settings.ungrouped_scheduler_name:
+        return other  # its PodGroup is made by a controller that looks for that name
+    refused = names.ROLLED_BACK in annotations_of(group or {})
+    if _is_gated(spec) or not ask.is_managed or refused:
+        # A gate stays. A member without cards goes where a scheduler finds room. And where a node refused
+        # what was planned, a scheduler looks at more than we do.
+        return other
+    choice = way_of(spec, by_scheduler=context.settings.binder != "direct")
+    return names.SCHEDULER_DIRECT if choice.way is Way.DIRECT else other
+
+
 def _completed_before(pod: Json, *, labelled: bool) -> Request | None:
     """The request annotation of a pod that has been here before (another webhook changed it since).
 
@@ -125,7 +148,7 @@ def _completed_before(pod: Json, *, labelled: bool) -> Request | None:
         for container in containers_of(spec)
         for name in mapping(mapping(mapping(container).get("resources")).get("limits"))
     )
-    if not (labelled and _is_gated(spec)) or per_card:
+    if not (labelled and waits_for_us(spec)) or per_card:
         specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
     return specs.decode_request(annotations[names.REQUEST])
 
@@ -274,7 +297,7 @@ def _spec(
         containers = items(spec.get(key))
         if containers:
             completed[key] = [complete_container(container, ask, whole_pod=True) for container in containers]
-    if not _is_gated(spec):
+    if scheduler != names.SCHEDULER_DIRECT and not _is_gated(spec):
         completed["schedulingGates"] = [*items(spec.get("schedulingGates")), {"name": names.GATE}]
     if spec.get("priorityClassName") != priority_class:
         completed["priorityClassName"] = priority_class

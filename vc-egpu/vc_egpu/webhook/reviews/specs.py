@@ -181,12 +181,15 @@ def _oversubscribes(annotations: Mapping[str, Any], path: str, ask: PodAsk) -> b
 
 def scheduler_for(named: object, path: str, settings_name: str) -> tuple[str, str]:
     """(the scheduler that will bind, a warning or nothing). A third scheduler is refused."""
-    known = {"", names.SCHEDULER_VOLCANO, names.SCHEDULER_DEFAULT}
+    known = {"", names.SCHEDULER_VOLCANO, names.SCHEDULER_DEFAULT, names.SCHEDULER_DIRECT}
     if not isinstance(named, str) or named not in known:
         raise Refusal(
             f"{path}: {str(named)[:63]!r} cannot bind managed pods, it must be {settings_name!r} or absent"
         )
-    if named == names.SCHEDULER_VOLCANO and settings_name != named:
+    if named in {names.SCHEDULER_VOLCANO, names.SCHEDULER_DIRECT} and settings_name not in {
+        named,
+        names.SCHEDULER_DIRECT,
+    }:
         return settings_name, f"{path}: {named!r} becomes {settings_name!r}, which binds managed pods here"
     return settings_name, ""
 

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.yaml_text import NotYamlError, read_yaml
-from vc_egpu.webhook.protocol.context import Settings
+from vc_egpu.webhook.protocol.context import Binder, Settings
 from vc_egpu.webhook.serving.certificates import Lifetimes
 from vc_egpu.webhook.serving.tls import TlsSettings
 
@@ -36,6 +36,7 @@ class SettingsFile(BaseModel):
         str_strip_whitespace=True,
     )
 
+    binder: Binder = "scheduler"
     scheduler_name: str = "default-scheduler"
     ungrouped_scheduler_name: str = ""
     """See :class:`~.context.Settings`."""
@@ -132,6 +133,7 @@ def _settings(file: SettingsFile) -> Settings:
     default = Settings(scheduler_name=file.scheduler_name)
     own = f"system:serviceaccount:{file.namespace}:vc-egpu-jobs"
     return Settings(
+        binder=file.binder,
         scheduler_name=file.scheduler_name,
         ungrouped_scheduler_name=file.ungrouped_scheduler_name,
         unnamed_model_unlimited=file.unnamed_model_unlimited,

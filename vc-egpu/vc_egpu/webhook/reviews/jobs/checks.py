@@ -98,7 +98,7 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
         knobs = specs.check_knobs(task.annotations, f"{path}.{ANNOTATIONS}", item.ask, context.table)
         named = task.pod_spec.get("schedulerName") or spec.get("schedulerName") or ""
         where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"
-        _, warning = specs.scheduler_for(named, where, context.settings.binder(grouped=False))
+        _, warning = specs.scheduler_for(named, where, context.settings.scheduler_of(grouped=False))
         warnings += [*item.ask.warnings, *knobs.warnings, *([warning] if warning else [])]
         if len(warnings) < MAX_WARNINGS:  # no more are sent, and what is near takes time to find
             warnings += slips(task.annotations, labels_of(task.template), f"{path}.metadata")
