@@ -419,6 +419,11 @@ def test_suspended_gangs_come_and_go() -> None:
     assert seen["not brought back"] or not LONG, seen
 
 
+@pytest.mark.parametrize("seed", seeds.fresh(CROWDED))
+def test_nothing_breaks_in_a_crowd(seed: int) -> None:
+    crowded(seed)
+
+
 @pytest.mark.parametrize("seed", seeds.fresh(LIVES))
 def test_nothing_breaks_in_a_long_life(seed: int) -> None:
     life = Life(seed)
