@@ -159,6 +159,16 @@ def test_who_waits_longer_is_not_overtaken_on_its_own_cards() -> None:
     assert back(plan) == ["other"]
 
 
+@pytest.mark.parametrize("suspends", [False, True])
+def test_who_waits_longer_is_not_overtaken_while_another_of_it_is_to_leave(suspends: bool) -> None:
+    """It comes back later; who left after it comes back to other cards only."""
+    (old,) = asleep("old", 1, "n1/1", suspendable=True)
+    victim = runs("old", "n1/1", "n1/0", suspendable=True)[1]
+    high, pod = for_whom(victim, suspends=suspends)
+    young, other = asleep("young", 2, "n1/1"), asleep("other", 3, "n1/2")
+    assert back(decided(old, victim, pod, *young, *other, high=high)) == ["other"]
+
+
 def test_a_gang_stays_away_as_long_as_the_user_of_one_of_it_wishes() -> None:
     first, second = asleep("g", 1, "n1/0", "n1/1")
     assert back(decided(first, second, least=2)) == ["g"]
@@ -260,10 +270,10 @@ def test_a_lost_pod_that_leaves_for_another_gang_is_not_evicted_once_more() -> N
 # --- room that is kept -------------------------------------------------------------------------------
 
 
-def kept(*pods: Pod) -> tuple[int | str | None, ...]:
+def kept(*pods: Pod, cards: int = 1, high: Gang | None = None) -> tuple[int | str | None, ...]:
     """Memory, cores and cards that are kept, and for whom, as a newcomer is told that would fit without."""
     asking = make.pods("new", 1, make.shape(100))
-    plan = decided(*pods, *asking, cards=1, nodes=("n1",))
+    plan = decided(*pods, *asking, cards=cards, nodes=("n1",), high=high)
     numbers = plan.verdicts["new"].numbers
     return tuple(numbers.get(f"kept_{what}") for what in ("mib", "cores", "cards", "for"))
 
@@ -285,3 +295,42 @@ def test_a_minute_after_it_was_suspended_and_not_before(since: float, for_whom: 
     in_the_way = runs("there", "n1/0", what=make.shape(3 * QUARTER, 10))
     old = asleep("old", 1, "n1/0", what=make.shape(QUARTER + 1, 20), suspended_since=since)
     assert kept(*in_the_way, *old)[3] == for_whom
+
+
+def test_room_is_kept_while_another_of_the_gang_is_told_to_leave() -> None:
+    """For a gang that gets its plan in the same decision: the one that sleeps has waited no less for it."""
+    (away,) = asleep("g", 1, "n1/0", suspended_since=0.0, suspendable=True)
+    victim = runs("g", "n1/0", "n1/1", suspendable=True)[1]
+    asking = make.pods("high", 1, replace(make.shape(HALF, 60), use_cards=frozenset({CardId("n1/1")})))
+    pods, high = (away, victim, *asking), make.gang("high", share_class=HIGH)
+    plan = decided(*pods, cards=2, nodes=("n1",), high=high)
+    assert for_high(plan) == ({"g-w-1"}, set())
+    assert kept(*pods, cards=2, high=high) == (make.H20_MIB, 50, 1, "g")
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+def test_room_is_kept_while_a_plan_waits_for_another_of_the_gang(suspends: bool) -> None:
+    (away,) = asleep("g", 1, "n1/1", suspended_since=0.0, suspendable=True)
+    victim = runs("g", "n1/1", "n1/0", suspendable=True)[1]
+    high, pod = for_whom(victim, suspends=suspends)
+    assert kept(away, victim, pod, cards=2, high=high) == (make.H20_MIB, 50, 1, "g")
+
+
+def test_room_is_kept_on_cards_that_a_plan_takes_less_what_is_planned() -> None:
+    """Its other victim takes long to leave. What the plan takes comes from the high: it counts once."""
+    away = asleep("old", 1, "n1/0", what=make.shape(3 * QUARTER, 20), suspended_since=0.0, suspendable=True)
+    in_the_way, victim = runs("there", "n1/0", what=make.shape(QUARTER, 10)), runs("slow", "n1/1")
+    high, pod = for_whom(*away, suspends=True)
+    assert high.plan is not None
+    both = frozenset(entry.uid for entry in (*away, *victim))
+    high = replace(high, plan=replace(high.plan, victims=both))
+    assert kept(*away, *in_the_way, *victim, pod, cards=2, high=high) == (QUARTER, 20, 1, "old")
+
+
+def test_no_room_is_kept_for_those_that_are_evicted() -> None:
+    """Others of their gang, which stay, keep theirs."""
+    stays, goes = asleep("g", 1, "n1/1", "n1/0", what=make.shape(HALF, 20), suspended_since=0.0)
+    high, pod = for_whom(goes, suspends=False)
+    in_the_way = runs("there", "n1/0", "n1/1", what=make.shape(HALF, 10))
+    assert kept(stays, goes, *in_the_way, pod, cards=2, high=high) == (HALF, 20, 1, "g")
+    assert kept(goes, *in_the_way, pod, cards=2, high=high) == (None, None, None, None)

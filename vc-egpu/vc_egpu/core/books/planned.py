@@ -3,7 +3,7 @@
 Once a pod under a member's key carries the plan, the pod counts and the plan's booking ends.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from vc_egpu.core.books.booking import Booking
@@ -112,6 +112,13 @@ class PlannedMembers:
             booking = self.bookings[gang].pop(key, None)
             if booking is not None:
                 self._ledger.remove(booking)
+
+    def on(self, node: NodeName) -> Iterator[tuple[str, Booking]]:
+        """What is planned on the node: each member's gang and what is booked for it."""
+        for gang, key in self._on.get(node, ()):
+            booking = self.bookings[gang].get(key)
+            if booking is not None:
+                yield gang, booking
 
     # --- one member ------------------------------------------------------------------------------
 

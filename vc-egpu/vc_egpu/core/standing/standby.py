@@ -1,12 +1,12 @@
 """Standby: room claimed for suspended gangs, so that newcomers do not overtake them without end.
 
-A gang that has been suspended for long claims what it needs on its cards, less what high-priority shares hold
-there now. Newcomers of low or no priority leave that much free, and what the high ones give back later is not
-given away again. High-priority gangs take no notice. If two gangs were on one card, the one suspended first
-has the claim.
+A gang that has been suspended for long claims what it needs on its cards, less what high-priority shares take
+there. These are shares that run and shares of plans in force. Newcomers of low or no priority leave that much
+free, and what the high ones give back later is not given away again. High-priority gangs take no notice. If
+two gangs were on one card, the one suspended first has the claim.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from vc_egpu.core.books.booking import Booking
@@ -53,15 +53,24 @@ def _awake(trial: Trial, pods: Sequence[Pod]) -> dict[PodUid, Booking]:
 def _high(trial: Trial, pods: Sequence[Pod]) -> dict[_Place, tuple[int, int]]:
     """By card of these pods' nodes: memory that high-priority shares hold, in all and on the card itself."""
     held: dict[_Place, tuple[int, int]] = {}
-    nodes: dict[NodeName, None] = dict.fromkeys(pod.node for pod in pods if pod.node is not None)
-    for uid in (uid for node in nodes for uid in trial.index.pods_on.get(node, ())):
-        booking = trial.booked(uid)
-        if booking is None or trial.index.class_of(trial.index.pods[uid]) is not ShareClass.HIGH:
-            continue
+    for booking in _high_bookings(trial, dict.fromkeys(pod.node for pod in pods if pod.node is not None)):
         for seat in booking.seats:
             memory_mib, physical_mib = held.get((booking.row, seat.col), (0, 0))
             held[booking.row, seat.col] = (memory_mib + seat.memory_mib, physical_mib + seat.physical_mib)
     return held
+
+
+def _high_bookings(trial: Trial, nodes: Iterable[NodeName]) -> Iterator[Booking]:
+    """What is booked on these nodes with high priority, for pods and for what is planned."""
+    index = trial.index
+    for node in nodes:
+        for uid in index.pods_on.get(node, ()):
+            booking = trial.booked(uid)
+            if booking is not None and index.class_of(index.pods[uid]) is ShareClass.HIGH:
+                yield booking
+        for gang, booking in index.planned.on(node):
+            if index.gangs[gang].share_class is ShareClass.HIGH:
+                yield booking
 
 
 def _claim(

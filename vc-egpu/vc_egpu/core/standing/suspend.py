@@ -5,7 +5,7 @@ others until it is told to come back, whole, on the same cards. High-priority ga
 all others after it, so that no newcomer takes the cards of a gang that could run on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.model.causes import Cause
@@ -68,29 +68,33 @@ def resume(trial: Trial, record: Recorder) -> None:
 
     A gang comes back as a whole. Replicas above its minimum come back singly, so that one whose card is taken
     keeps no other away.
-    Those that cannot and have waited long claim room from now on (:mod:`.standby`).
+    Those that cannot and have waited long claim room from now on (:mod:`.standby`). A gang cannot while any
+    of it is told to leave its cards, and is not overtaken for that reason.
     """
-    waiting: list[tuple[tuple[int, int], str, list[Pod]]] = []
-    for key in _gangs(trial):
-        placed = _placed(trial, key)
-        if any(pod.pause_wished for pod in placed):
-            continue
-        for part in ((pod,) for pod in placed) if _is_surplus(trial, key) else (placed,):
-            away = [pod for pod in part if pod.suspend_ordered]
-            going = any(pod.uid in trial.suspending or pod.uid in trial.leaving for pod in part)
-            if away and not going:
-                waiting.append((min(pod.suspend_order for pod in away), key, away))
     claimed: set[CardId] = set()
     still: list[tuple[str, list[Pod]]] = []
-    for _, key, away in sorted(waiting, key=lambda entry: entry[:2]):
+    for _, key, away, going in sorted(_away(trial), key=lambda entry: entry[:2]):
         cards = {share.card for pod in away for _, share in pod.shares}
         # A gang that waits longer is not overtaken on its own cards.
-        if not cards & claimed and _comes_back(trial, away):
+        if not (going or cards & claimed) and _comes_back(trial, away):
             record.resumes(Resume(key, frozenset(pod.uid for pod in away)))
         else:
             claimed |= cards
             still.append((key, away))
     standby.claim(trial, still)
+
+
+def _away(trial: Trial) -> Iterator[tuple[tuple[int, int], str, list[Pod], bool]]:
+    """What comes back together: number of its order, gang, suspended pods; whether any of it is to go now."""
+    for key in _gangs(trial):
+        placed = _placed(trial, key)
+        if any(pod.pause_wished for pod in placed):
+            continue
+        for part in ((pod,) for pod in placed) if _is_surplus(trial, key) else (placed,):
+            away = [pod for pod in part if pod.suspend_ordered and pod.uid not in trial.leaving]
+            if away:
+                going = any(pod.uid in trial.suspending or pod.uid in trial.leaving for pod in part)
+                yield min(pod.suspend_order for pod in away), key, away, going
 
 
 def _is_surplus(trial: Trial, key: str) -> bool:
