@@ -70,7 +70,6 @@ BAD_LIMITS = {
     "fraction of a MiB": Limits(shares("1500m"), (MEMORY, "1500m")),
     "GiB": Limits(shares("4Gi"), (MEMORY, "4Gi", "MiB", "did you mean 4096")),
     "more cards than a node has": Limits(shares(cards=9), (H20, r"\b9\b", r"\b8\b")),
-    "no card": Limits(shares(1000, cards=0), (H20, r"\b0\b")),
     "minus one card": Limits(shares(1000, cards=-1), (H20, "-1")),
     "half a card": Limits(shares(1000, cards="500m"), (H20, "500m")),
     "two models": Limits(shares(1000) | {"volcano.sh/vgpu-t4": 1}, ("vgpu-h20", "vgpu-t4")),

@@ -45,13 +45,13 @@ def test_without_the_webhook_no_managed_pod_slips_in(webhook_rig: Rig, alice: Ap
 
 
 def _slips() -> Iterator[tuple[str, Json, str]]:
-    yield "an ask without a gate", pod("slip", vgpu_h20=1), "needs the gate"
+    yield "an ask without a gate", pod("slip", vgpu_h20=1), "schedulerName vc-egpu or the gate"
     labelled = pod("slip")
     labelled["metadata"]["labels"] = {"egpu.volcano.sh/managed": "true"}
-    yield "a label without a gate", labelled, "needs the gate"
+    yield "a label without a gate", labelled, "schedulerName vc-egpu or the gate"
     requested = pod("slip")
     requested["metadata"]["annotations"]["egpu.volcano.sh/request"] = "{}"
-    yield "a request without a gate", requested, "needs the gate"
+    yield "a request without a gate", requested, "schedulerName vc-egpu or the gate"
     for key in ("cards", "plan", "suspend"):
         forged = pod("slip")
         forged["metadata"]["annotations"][f"egpu.volcano.sh/{key}"] = "{}"
