@@ -313,6 +313,8 @@ def test_a_podgroup_made_anew_in_somebody_elses_queue(makes_groups: Tenant, stac
     """Its pods, running or waiting, count to the queue that they were checked for, and say so."""
     team, other = makes_groups, f"{makes_groups.name}-other"
     told = {"runs": "Admitted", "waits": "WaitingForQuota"}
+    # A PodGroup goes after its owner, and until then it counts as one that waits for members.
+    stack.kit.until("former gangs are gone", POD_GROUPS, lambda groups: not groups, namespace=team.name)
     for name, reason in told.items():
         team.member.create(pod_group(name, team.name))
         four = pod(name, shares(1000, cards=4), queue=team.name, annotations={names.GROUP_NAME: name})
