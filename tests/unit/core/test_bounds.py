@@ -157,7 +157,7 @@ def test_what_many_kinds_lack_is_said_of_one_that_lacks_places() -> None:
 
 def test_what_is_short_is_looked_for_as_far_as_the_decision_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """With more gangs that all wait for different things, the last ones are told less."""
-    assert effort.EXPLAINED == 100_000, "twenty gangs on 5,000 nodes"
+    assert effort.EXPLAINED == 50_000, "ten gangs on 5,000 nodes"
     monkeypatch.setattr(Effort, "__init__", partialmethod(Effort.__init__, explained=10))
     gangs = [make.gang(f"g{number}", created=float(number)) for number in range(20)]
     members = [

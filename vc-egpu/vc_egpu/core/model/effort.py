@@ -22,7 +22,7 @@ ROOM: Final = 400_000
 Gangs that come later are tried in the next decision. What was decided has to be written some time, however
 many wait."""
 
-EXPLAINED: Final = 100_000
+EXPLAINED: Final = 50_000
 """Nodes looked at to say why gangs wait, for all gangs together: some tenth of a second."""
 
 
