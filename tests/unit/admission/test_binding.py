@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from unit.admission.build import TABLE, group, pod
 from unit.admission.stage import BROKEN, KEY, PLAN_ID, PODS, Stage, plan, stage_on
+from unit.admission.suspended_gang import other_victim
 from vc_egpu.admission.execution import writes
 from vc_egpu.admission.execution.outcomes import GateWrite
 from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodPhase, PodUid, Share, ShareClass
-from vc_egpu.kube.wire.errors import Conflict, Unavailable
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.kube.wire.errors import Conflict, Invalid, Unavailable
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import pod_codec
 from vc_egpu.volcano.words import names
@@ -138,12 +140,12 @@ def test_full_annotations_are_counted_before_the_api_server_takes_them() -> None
     """It would bind the pod, and refuse each later write to it."""
     padded = pod_codec.pod(direct(annotations={"note": "x" * (room.MAX_BYTES - 100)}), TABLE)
     writes.binding(pod_codec.pod(direct(), TABLE), ON_N1, **OF_PLAN)
-    with pytest.raises(writes.TooFullError, match="more than is left of 262144"):
+    with pytest.raises(Invalid, match="more than is left of 262144"):
         writes.binding(padded, ON_N1, **OF_PLAN)
 
 
 def test_a_member_without_a_node_is_never_bound(stage: Stage) -> None:
-    with pytest.raises(ValueError, match="names no node"):
+    with pytest.raises(Invalid, match="names no node"):
         writes.binding(pod_codec.pod(direct(), TABLE), MemberPlacement(None), **OF_PLAN)
 
 
@@ -158,3 +160,16 @@ def test_a_waiting_pod_says_in_the_words_of_kubernetes_why() -> None:
     assert theirs["reason"] == "WaitingForQuota"
     gated = pod_codec.pod(pod(), TABLE)
     assert len(writes.pod_condition_patch(gated, quota)["status"]["conditions"]) == 1
+
+
+def test_before_victims_go_each_binding_is_tried_dry(stage: Stage) -> None:
+    """A patch of a gate would be refused: such a pod has none, and its affinity cannot change."""
+    victim = other_victim(stage)
+    text = plan(stage.mirror, state="waiting", victims=frozenset({victim}))
+    stage.put("podgroups", group(annotations={names.PLAN: text}))
+    stage.conductor.carry_out(Plan(1), 1000.0)
+    stage.answered()
+    members = [(method, path) for method, path, _ in stage.server.requests if "/g-w-" in path]
+    assert sorted(members) == [("POST", f"{PODS}/g-w-{index}/binding?dryRun=All") for index in range(2)]
+    assert stage.asked_to_go() == ["e-0"]
+    assert phases(stage) == [PodPhase.GATED, PodPhase.GATED]

@@ -216,7 +216,7 @@ def _serve(api: TinyApi, method: str, path: str, body: Any, *, dry: bool = False
         pod = path.removesuffix("/eviction")
         answer = (201, status(201, "Created")) if pod in api.objects else answer
     elif method == "POST" and path.endswith("/binding"):
-        answer = _bind(api, path.removesuffix("/binding"), body)
+        answer = _bind(api, path.removesuffix("/binding"), body, dry=dry)
     elif method == "POST":
         path = f"{path}/{body['metadata']['name']}"
         answer = (409, status(409, "AlreadyExists")) if path in api.objects else (201, api.put(path, body))
@@ -237,7 +237,7 @@ def _serve(api: TinyApi, method: str, path: str, body: Any, *, dry: bool = False
     return answer
 
 
-def _bind(api: TinyApi, path: str, binding: Json) -> tuple[int, Json]:
+def _bind(api: TinyApi, path: str, binding: Json, *, dry: bool) -> tuple[int, Json]:
     """Node and annotations in one write, as the API server does it; no annotation is too large for it."""
     present = api.objects.get(path)
     if present is None:
@@ -252,7 +252,8 @@ def _bind(api: TinyApi, path: str, binding: Json) -> tuple[int, Json]:
         "metadata": {"annotations": named.get("annotations") or {}},
         "spec": {"nodeName": binding["target"]["name"]},
     }
-    api.put(path, _merged(present, change))
+    if not dry:
+        api.put(path, _merged(present, change))
     return 201, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}
 
 

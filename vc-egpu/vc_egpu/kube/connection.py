@@ -338,7 +338,7 @@ class ApiConnection:
             timeout_s=timeout_s,
         )
 
-    def bind(self, binding: Json, *, timeout_s: float | None = None) -> None:
+    def bind(self, binding: Json, *, dry_run: bool = False, timeout_s: float | None = None) -> None:
         """Bind a pod to a node: ``binding`` is a Binding (v1), whose annotations go onto the pod as well.
 
         With ``metadata.uid`` and ``metadata.resourceVersion`` it holds for that very version only. Raises
@@ -347,7 +347,7 @@ class ApiConnection:
         """
         metadata = binding["metadata"]
         path = PODS.path(metadata["namespace"], metadata["name"], "binding")
-        answer = self.request("POST", path, binding, timeout_s=timeout_s)
+        answer = self.request("POST", path, binding, query=_dry_run(dry_run), timeout_s=timeout_s)
         if answer.get("kind") != "Status" or answer.get("status") != "Success":
             raise Unavailable(f"POST {path}: the answer does not say whether the pod is bound")
 

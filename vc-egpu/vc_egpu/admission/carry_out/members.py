@@ -53,7 +53,7 @@ class Members:
         there = self.work.mirror.members.get(key, {})
         found = ((there.get(member.uid), member.placement) for _, member in sorted(plan.members.items()))
         return tuple(
-            (pod, partial(writes.carry_patch, pod, at, plan_id=plan.plan_id, share_class=gang.share_class))
+            (pod, partial(writes.sending, pod, at, plan_id=plan.plan_id, share_class=gang.share_class))
             for pod, at in found
             if pod is not None and pod.pod.phase is PodPhase.GATED
         )

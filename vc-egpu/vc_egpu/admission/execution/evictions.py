@@ -27,6 +27,7 @@ from vc_egpu.kube.resources import POD_GROUPS, PODS
 from vc_egpu.kube.wire.errors import KubeError, NotFound, Stale
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.podspec.way import is_direct
 
 PRESS_AGAIN_S: Final = 60.0
 """A pod that stays although its eviction was taken is evicted once more after this long."""
@@ -111,7 +112,10 @@ def _refused(api: ApiConnection, members: tuple[MemberWrite, ...]) -> _Refused:
     def tried(entry: MemberWrite) -> _Refused:
         pod, body = entry
         try:
-            api.patch(PODS, pod.pod.name, body(), pod.pod.namespace, dry_run=True)
+            if is_direct(pod.source["spec"]):
+                api.bind(body(), dry_run=True)
+            else:
+                api.patch(PODS, pod.pod.name, body(), pod.pod.namespace, dry_run=True)
         except Stale:
             return None  # it changed meanwhile, which the plan is looked at for anyway
         except KubeError as error:

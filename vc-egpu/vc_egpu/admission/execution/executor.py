@@ -33,7 +33,7 @@ from vc_egpu.admission.execution.results import Denied, result_of
 from vc_egpu.core.model.cluster import ShareClass
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import POD_GROUPS, PODS
-from vc_egpu.kube.wire.errors import Invalid, KubeError, LeaseLost, NotFound, Stale, Unavailable
+from vc_egpu.kube.wire.errors import KubeError, LeaseLost, NotFound, Stale, Unavailable
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
 from vc_egpu.volcano.codec.plans import PlannedMember
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
@@ -189,10 +189,7 @@ class Executor:
         share_class: ShareClass,
     ) -> None:
         def work() -> Done:
-            try:
-                body = writes.binding(pod, member.placement, plan_id=plan_id, share_class=share_class)
-            except ValueError as error:
-                return replace(outcome, error=Invalid(str(error)))
+            body = writes.binding(pod, member.placement, plan_id=plan_id, share_class=share_class)
             try:
                 self._api.bind(body)
             except Stale as error:

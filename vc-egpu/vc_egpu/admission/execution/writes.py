@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from vc_egpu.core.model.cluster import Instant, MemberPlacement, Node, NodeName, Share, ShareClass
 from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.kube.wire.errors import Invalid
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup, Document
@@ -27,10 +28,6 @@ CLASS_NAME: Final[Mapping[ShareClass, Any]] = {
 _UNSCHEDULABLE: Final = "Unschedulable"
 """The reason that autoscalers look for: a larger cluster would help."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-class TooFullError(ValueError):
-    """A pod's annotations leave no room for its cards."""
 
 
 def timestamp(now: Instant) -> str:
@@ -170,15 +167,15 @@ def binding(pod: DecodedPod, placement: MemberPlacement, *, plan_id: str, share_
     """The one Binding that sends a pod on its way: its node and its cards, as one fact.
 
     The API server copies the annotations onto the pod in the write that sets its node. It holds the Binding
-    to the version that is named, as it does patches. Raises ``ValueError`` for a member without a node.
-    Raises :class:`TooFullError` where the pod's annotations leave no room. The API server does not look at
-    that, and would take no later write of that pod.
+    to the version that is named, as it does patches. Raises :class:`Invalid` for a member without a node, and
+    where the pod's annotations leave no room. The API server does not look at that, and would take no later
+    write of that pod.
     """
     if placement.node is None:
-        raise ValueError(f"pod {pod.pod.name}: its plan names no node, so nothing can bind it")
+        raise Invalid(f"pod {pod.pod.name}: its plan names no node, so nothing can bind it")
     annotations = _cards(pod, placement, plan_id, share_class)
     if not all(room.fits(pod.annotation_bytes, key, text) for key, text in annotations.items()):
-        raise TooFullError(
+        raise Invalid(
             f"metadata.annotations: they take {pod.annotation_bytes} bytes, its cards need more than is left "
             f"of {room.MAX_BYTES}"
         )
@@ -194,6 +191,12 @@ def binding(pod: DecodedPod, placement: MemberPlacement, *, plan_id: str, share_
         "metadata": {**metadata, **({"annotations": annotations} if annotations else {})},
         "target": {"apiVersion": "v1", "kind": "Node", "name": placement.node},
     }
+
+
+def sending(pod: DecodedPod, placement: MemberPlacement, *, plan_id: str, share_class: ShareClass) -> Json:
+    """The write that sends a pod on its way: a Binding, or a merge patch of the pod."""
+    body = binding if is_direct(pod.source["spec"]) else carry_patch
+    return body(pod, placement, plan_id=plan_id, share_class=share_class)
 
 
 def as_bound(pod: DecodedPod, binding: Json) -> Json:

@@ -27,8 +27,6 @@ from vc_egpu.volcano.words.resource_names import asked_in
 
 Json = dict[str, Any]
 
-LEFT_OUT_BYTES: Final = "leftOutBytes"
-"""In the metadata of a trimmed pod: how much room the annotations take that were left out."""
 _IDENTITY: Final = (
     "name",
     "namespace",
