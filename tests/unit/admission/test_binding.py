@@ -10,9 +10,10 @@ from unit.admission.stage import BROKEN, KEY, PLAN_ID, PODS, Stage, plan, stage_
 from unit.admission.suspended_gang import other_victim
 from vc_egpu.admission.execution import writes
 from vc_egpu.admission.execution.outcomes import GateWrite
+from vc_egpu.admission.execution.results import NotSent
 from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodPhase, PodUid, Share, ShareClass
 from vc_egpu.core.model.plan import Plan
-from vc_egpu.kube.wire.errors import Conflict, Invalid, Unavailable
+from vc_egpu.kube.wire.errors import Conflict, Unavailable
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import pod_codec
 from vc_egpu.volcano.words import names
@@ -140,12 +141,12 @@ def test_full_annotations_are_counted_before_the_api_server_takes_them() -> None
     """It would bind the pod, and refuse each later write to it."""
     padded = pod_codec.pod(direct(annotations={"note": "x" * (room.MAX_BYTES - 100)}), TABLE)
     writes.binding(pod_codec.pod(direct(), TABLE), ON_N1, **OF_PLAN)
-    with pytest.raises(Invalid, match="more than is left of 262144"):
+    with pytest.raises(NotSent, match="more than is left of 262144"):
         writes.binding(padded, ON_N1, **OF_PLAN)
 
 
 def test_a_member_without_a_node_is_never_bound(stage: Stage) -> None:
-    with pytest.raises(Invalid, match="names no node"):
+    with pytest.raises(NotSent, match="names no node"):
         writes.binding(pod_codec.pod(direct(), TABLE), MemberPlacement(None), **OF_PLAN)
 
 

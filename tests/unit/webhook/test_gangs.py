@@ -4,7 +4,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from vc_egpu.core.model.gangs import shortage
+from vc_egpu.core.model.gangs import too_few
 from vc_egpu.jobs.objects.podgroups import job_group_spec
 from vc_egpu.jobs.rules.defaults import complete, problems
 from vc_egpu.jobs.rules.machine import decide
@@ -131,7 +131,7 @@ def starts(found: Job) -> bool:
     spec = job_group_spec(found, {})
     made = [task.name for task, _ in decide(World(found, now=1.0)).create]
     counts = {name: made.count(name) for name in made}
-    return shortage(spec["minMember"], spec["minTaskMember"], counts) is None
+    return too_few(spec["minMember"], spec["minTaskMember"], counts) is None
 
 
 def test_the_door_lets_in_what_the_decision_can_start_and_nothing_else() -> None:

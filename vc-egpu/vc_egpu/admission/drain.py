@@ -6,11 +6,12 @@ that name cannot change: its controller makes it again. One that no controller m
 """
 
 import logging
+from collections.abc import Callable
 
 from vc_egpu.admission.execution import writes
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import PODS
-from vc_egpu.kube.wire.errors import KubeError, NotFound, Stale
+from vc_egpu.kube.wire.errors import KubeError, NotFound
 from vc_egpu.kube.wire.transport import Json
 from vc_egpu.volcano.codec.pod_codec import pod
 from vc_egpu.volcano.podspec.sums import is_over
@@ -61,15 +62,9 @@ def _made_again(api: ApiConnection, document: Json, where: str) -> list[str]:
     if not controller_of(document):
         logger.warning("pod %s: only we could bind it, and no controller makes it again: delete it", where)
         return [where]
-    try:
-        api.delete(PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
-    except Stale:
-        return []
-    except KubeError as error:
-        logger.warning("pod %s: %s", where, error)
-        return [where]
-    logger.info("pod %s: deleted, since only we could bind it; its controller makes it again", where)
-    return []
+    name, namespace, uid = metadata["name"], metadata["namespace"], metadata["uid"]
+    said = "deleted, since only we could bind it; its controller makes it again"
+    return _tried(where, lambda: api.delete(PODS, name, namespace, uid=uid), said)
 
 
 def _called_back(api: ApiConnection, document: Json) -> list[str]:
@@ -77,14 +72,20 @@ def _called_back(api: ApiConnection, document: Json) -> list[str]:
     metadata = document["metadata"]
     where = f"{metadata['namespace']}/{metadata['name']}"
     body = {"metadata": {"uid": metadata["uid"], "annotations": {names.SUSPEND: None}}}
+    name, namespace = metadata["name"], metadata["namespace"]
+    return _tried(where, lambda: api.patch(PODS, name, body, namespace), "told to come back to its cards")
+
+
+def _tried(where: str, write: Callable[[], object], said: str) -> list[str]:
+    """One write to a pod, and what to say of it; the pod's name where it failed, but not if it is gone."""
     try:
-        api.patch(PODS, metadata["name"], body, metadata["namespace"])
+        write()
     except NotFound:
         return []
     except KubeError as error:
         logger.warning("pod %s: %s", where, error)
         return [where]
-    logger.info("pod %s: told to come back to its cards", where)
+    logger.info("pod %s: %s", where, said)
     return []
 
 

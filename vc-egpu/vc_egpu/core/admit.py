@@ -125,11 +125,6 @@ class _Minimum(Attempt):
     def check_caps(self) -> None:
         self._forbidden = None if any(self._allowed()) else self._forbids(0)
 
-    @property
-    def _may_do(self) -> range:
-        """Numbers of the sets that may be tried; none where none is allowed."""
-        return range(len(self._cores) if self._forbidden is None else 0)
-
     def _allowed(self) -> Iterator[tuple[Member, ...]]:
         """The sets that are allowed, the first ones first."""
         return (core for number, core in enumerate(self._cores) if self._forbids(number) is None)
@@ -144,9 +139,11 @@ class _Minimum(Attempt):
         return self._found[number]
 
     def place(self) -> None:
+        if self._forbidden is not None:
+            return
         trial = self._trial
         tried = False
-        for view, number in product(_views(self._view), self._may_do):
+        for view, number in product(_views(self._view), range(len(self._cores))):
             if tried and trial.effort.spent:
                 return
             if view is not self._view:

@@ -13,6 +13,7 @@ Every write ends as one of five. Each caller says what it does with each of them
 from dataclasses import dataclass
 
 from vc_egpu.kube.wire.errors import (
+    Invalid,
     KubeError,
     Refused,
     Stale,
@@ -20,6 +21,10 @@ from vc_egpu.kube.wire.errors import (
     TooManyRequests,
     Unauthorized,
 )
+
+
+class NotSent(Invalid):
+    """A write that cannot be made as it is. Nothing was sent; it counts as refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from vc_egpu.admission.execution.results import NotSent
 from vc_egpu.core.model.cluster import Instant, MemberPlacement, Node, NodeName, Share, ShareClass
 from vc_egpu.core.model.reasons import Reason, Verdict
-from vc_egpu.kube.wire.errors import Invalid
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup, Document
@@ -167,15 +167,15 @@ def binding(pod: DecodedPod, placement: MemberPlacement, *, plan_id: str, share_
     """The one Binding that sends a pod on its way: its node and its cards, as one fact.
 
     The API server copies the annotations onto the pod in the write that sets its node. It holds the Binding
-    to the version that is named, as it does patches. Raises :class:`Invalid` for a member without a node, and
-    where the pod's annotations leave no room. The API server does not look at that, and would take no later
-    write of that pod.
+    to the version that is named, as it does patches. Raises :class:`.results.NotSent` for a member without a
+    node, and where the pod's annotations leave no room. The API server does not look at that, and would take
+    no later write of that pod.
     """
     if placement.node is None:
-        raise Invalid(f"pod {pod.pod.name}: its plan names no node, so nothing can bind it")
+        raise NotSent(f"pod {pod.pod.name}: its plan names no node, so nothing can bind it")
     annotations = _cards(pod, placement, plan_id, share_class)
     if not all(room.fits(pod.annotation_bytes, key, text) for key, text in annotations.items()):
-        raise Invalid(
+        raise NotSent(
             f"metadata.annotations: they take {pod.annotation_bytes} bytes, its cards need more than is left "
             f"of {room.MAX_BYTES}"
         )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import Need, candidates, rooms
+from vc_egpu.core.books.capacity import Need, candidates, places, rooms
 from vc_egpu.core.books.ledger import Flags, Ints, Ledger
 from vc_egpu.core.model.neighbours import Spread, counted
 
@@ -45,8 +45,7 @@ def evenness(ledger: Ledger, need: Need, spread: Spread, rows: Ints, wanted: int
 
 def places_for(ledger: Ledger, need: Need, mask: Flags, wanted: int) -> int:
     """How many of ``wanted`` pods of this shape fit in all, spread as they ask for it."""
-    rows = candidates(ledger, need, mask)
     spread = need.shape.neighbours.spread
     if spread is None:
-        return int(rooms(ledger, need, rows)[0].sum())
-    return int(evenness(ledger, need, spread, rows, wanted).most.sum())
+        return places(ledger, need, mask)
+    return int(evenness(ledger, need, spread, candidates(ledger, need, mask), wanted).most.sum())

@@ -205,7 +205,7 @@ def counted_minimums(size: int, minimums: Mapping[str, int]) -> dict[str, int]:
     return counted if sum(counted.values()) <= size else {}
 
 
-class Shortage(NamedTuple):
+class TooFew(NamedTuple):
     """What keeps a gang from being complete."""
 
     have: int
@@ -214,7 +214,7 @@ class Shortage(NamedTuple):
     """Empty where the gang as a whole has too few members."""
 
 
-def shortage(size: int, minimums: Mapping[str, int], counts: Mapping[str, int]) -> Shortage | None:
+def too_few(size: int, minimums: Mapping[str, int], counts: Mapping[str, int]) -> TooFew | None:
     """What the members of each task, ``counts``, lack to be a gang of ``size`` members; None if nothing.
 
     The door asks this of a Job, before any pod is made, and the decision of a gang. So no gang gets in that
@@ -222,10 +222,10 @@ def shortage(size: int, minimums: Mapping[str, int], counts: Mapping[str, int]) 
     """
     have = sum(counts.values())
     if have < size:
-        return Shortage(have, size)
+        return TooFew(have, size)
     for task, wanted in sorted(counted_minimums(size, minimums).items()):
         if counts.get(task, 0) < wanted:
-            return Shortage(counts.get(task, 0), wanted, task)
+            return TooFew(counts.get(task, 0), wanted, task)
     return None
 
 
@@ -235,12 +235,12 @@ def lacking(gang: Gang, counts: Mapping[str, int]) -> dict[str, int]:
     return {task: count for task, count in short.items() if count > 0}
 
 
-def short_of(gang: Gang, tasks: Iterable[str]) -> Shortage | None:
+def short_of(gang: Gang, tasks: Iterable[str]) -> TooFew | None:
     """What a gang whose members are of these tasks is short of; None where it is whole.
 
     Asked before a plan is made, while it stands, before its first gate falls, and for a roll-back.
     """
-    return shortage(gang.min_member, gang.min_task_member, task_counts(tasks))
+    return too_few(gang.min_member, gang.min_task_member, task_counts(tasks))
 
 
 def task_of(key: str) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vc_egpu.core.model.gangs import counted_minimums, shortage
+from vc_egpu.core.model.gangs import counted_minimums, too_few
 from vc_egpu.volcano.words.quantity import QuantityError, parse_whole
 from vc_egpu.volcano.words.resource_names import classify, names_cards
 from vc_egpu.webhook.protocol.context import Context, QueueTree, Settings, mapping, spec_of, state_of
@@ -132,14 +132,14 @@ def _order(tasks: Sequence[Members], size: int) -> Iterator[_Problem]:
 
     later = {task.task: task for task in tasks if task.replicas and comes_later(task)}
     first = {task.task: task.replicas for task in tasks if task.task not in later}
-    short = shortage(size, least, first) if later else None
+    short = too_few(size, least, first) if later else None
     if short is None:
         return
     task = later.get(short.task) or next(iter(later.values()))
     before = (" or " if task.any_will_do else " and ").join(repr(name[:63]) for name in task.waits_for)
     made = f"made only once {before} runs (dependsOn): it could never start"
     most = min(sum(first.values()), size)
-    if shortage(most, least, first) is not None:
+    if too_few(most, least, first) is not None:
         most = sum(least.values()) - 1  # the minimums of tasks count no more then
     if short.task:
         text = (
