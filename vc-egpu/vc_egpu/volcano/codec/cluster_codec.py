@@ -272,6 +272,7 @@ def queue(document: Document) -> Queue:
         weight=int(spec.get("weight") or 1),
         priority=int(spec.get("priority") or 0),
         reclaimable=spec.get("reclaimable") is not False,
+        preempts_within=(metadata.get("annotations") or {}).get(names.PREEMPT_WITHIN_QUEUE) != "false",
     )
 
 
