@@ -5,6 +5,7 @@ Every rule is spelt out, every set of victims tried. As slow on purpose as :mod:
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations, product
 
 from property import brute
@@ -139,8 +140,7 @@ def _reclaims(snapshot: Snapshot, gang: Gang, shapes: list[PodShape]) -> Iterato
                 if other.queue in paths and other.key != gang.key
             }
             able = {key: pods for key, pods in found.items() if pods}
-            here = dict(paths)
-            yield Round(Cause.RECLAIM, able, lambda pods, here=here: _gives_back(snapshot, here, asks, pods))
+            yield Round(Cause.RECLAIM, able, partial(_gives_back, snapshot, dict(paths), asks))
 
 
 def _gives_back(snapshot: Snapshot, paths: dict[str, list[str]], asks: Parts, victims: list[Pod]) -> bool:

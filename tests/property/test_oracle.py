@@ -146,11 +146,15 @@ def _victims_are_fair(
     if not search.hosts_hold(snapshot, asleep):
         tally.faults.append(f"{where}: a host has no room for what is suspended")
     quota = allowed[0].frees_quota
-    for left_out in (*admission.evictions, *admission.suspensions):
+    for left_out in _going(admission):
         gone = [pod for pod in evicted if pod.uid not in left_out.pods]
         away = [pod for pod in asleep if pod.uid not in left_out.pods]
         if rounds.fits(snapshot, preemptor, chosen, gone, away, frees_quota=quota):
             tally.faults.append(f"{where}: {left_out.gang} need not have gone")
+
+
+def _going(admission: Admission) -> tuple[Eviction | Suspension, ...]:
+    return (*admission.evictions, *admission.suspensions)
 
 
 def _pods(snapshot: Snapshot, going: Iterable[Eviction | Suspension]) -> list[Pod]:
@@ -159,7 +163,7 @@ def _pods(snapshot: Snapshot, going: Iterable[Eviction | Suspension]) -> list[Po
 
 def _are_of(snapshot: Snapshot, admission: Admission, one: rounds.Round) -> bool:
     """Whether this round may take all of these, whole or by members above the minimum."""
-    for entry in (*admission.evictions, *admission.suspensions):
+    for entry in _going(admission):
         gang, able = snapshot.gangs[entry.gang], one.members.get(entry.gang, [])
         going = tuple(pod for pod in able if pod.uid in entry.pods)
         options = search.suspension_options if isinstance(entry, Suspension) else None
