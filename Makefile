@@ -70,6 +70,10 @@ endif
 toolchain: venv ## build Kubernetes, etcd, containerd and others, once, into your cache folder
 	@$(PY) -m localcluster build
 
+.PHONY: metrics-page
+metrics-page: venv ## write docs/metrics.md from the table of metrics
+	@$(PY) -m vc_egpu.metrics.page > docs/metrics.md
+
 native: venv ## build the isolation library for this machine, and the fake drivers for tests
 	@$(MAKE) -s -j $(shell nproc) -C device-plugin/native PYTHON=../../$(VENV)/bin/python
 

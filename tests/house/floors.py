@@ -45,6 +45,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "leader",
         "intake",
         "state",
+        "figures",
         "execution",
         "telling",
         "recovery",
@@ -75,6 +76,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "main",
     ),
     "vc_egpu.report": ("shares", "cards", "gangs", "queues", "values_codec", "snapshot_codec"),
+    "vc_egpu.metrics": ("family", "text", "vocabulary", "page"),
     "vc_egpu.sim": ("engine", "world"),
     "vc_egpu.cli": (
         "main",
@@ -116,18 +118,19 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
 
 BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "core": frozenset(),
+    "metrics": frozenset(),
     "volcano": frozenset({"core"}),
-    "kube": frozenset({"core", "volcano"}),
+    "kube": frozenset({"core", "metrics", "volcano"}),
     "report": frozenset({"core", "volcano"}),
-    "admission": frozenset({"core", "volcano", "kube", "report"}),
-    "webhook": frozenset({"core", "volcano", "kube"}),
-    "jobs": frozenset({"core", "volcano", "kube", "report"}),
+    "admission": frozenset({"core", "metrics", "volcano", "kube", "report"}),
+    "webhook": frozenset({"core", "metrics", "volcano", "kube"}),
+    "jobs": frozenset({"core", "metrics", "volcano", "kube", "report"}),
     "sim": frozenset({"core", "volcano", "kube", "report"}),
     # The command line is the entry point of all processes.
     "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs"}),
 }
 """By package of ``vc_egpu``, which other packages it may import."""
-OF_THE_NODE: Final = frozenset({"core", "volcano", "kube"})
+OF_THE_NODE: Final = frozenset({"core", "metrics", "volcano", "kube"})
 """What the node agent may import of ``vc_egpu``."""
 
 MOST_MODULES_IN_A_FOLDER: Final = 12

@@ -65,7 +65,13 @@ class Conductor:
         """A conductor for this work, with nothing under way."""
         plans, members = Plans(work, authority), Members(work)
         suspending = Suspending(
-            work.mirror, work.executor, work.reports, suspend_timeout_s, work.counters, stranded_after_s
+            work.mirror,
+            work.executor,
+            work.reports,
+            suspend_timeout_s,
+            work.counters,
+            stranded_after_s,
+            figures=work.figures,
         )
         rolling = RollBacks(work.mirror, work.reports)
         return cls(work, plans, members, suspending, rolling, Victims(work, plans, members, suspending))
@@ -231,7 +237,8 @@ class Conductor:
                 self._report_done(done)
             case OrphanRemoval():
                 self.work.count("orphans")
-                self.work.evictions.by_cause[Cause.BYPASS] += 1
+                orphan = self.work.mirror.pods.get(done.uid)
+                self.work.figures.evicted([orphan] if orphan is not None else [], Cause.BYPASS)
             case GroupLookup():
                 self._found(done)
             case _:
