@@ -175,6 +175,9 @@ bench-webhook: venv ## measure the webhook: reviews per second
 	@$(PY) e2e/bench_webhook.py
 bench-decide: venv ## measure the decision on 5,000 nodes
 	@$(PY) e2e/bench_decide.py
+.PHONY: bench-metrics
+bench-metrics: venv ## measure the scrapes of a leader of 5,000 nodes, and what they cost its decisions
+	@$(PY) e2e/bench_metrics.py
 bench-takeover: venv ## measure a new leader on 5,000 nodes with 140,000 pods: seconds and memory
 	@$(PY) e2e/bench_takeover.py
 bench-jobs: venv ## measure large Jobs: memory of the Job controller, and what others wait for

@@ -349,7 +349,7 @@ def test_a_plan_that_a_policy_forbids_is_told_and_not_tried_all_the_time(loop: L
     plans = [body for _, path, body in loop.server.requests[sent:] if path == f"{GROUPS}/g" and body]
     assert not any(annotates(names.PLAN)(body) for body in plans)
     shown = Level1(loop.view).answer(PROCESS)
-    assert b'egpu_admission_writes_refused_total{write="plan"} 1.0' in shown
+    assert b'egpu_admission_writes_refused_total{write="plan"} 1\n' in shown
 
 
 def test_a_ready_plan_that_cannot_be_written_is_withdrawn(stage: Stage) -> None:

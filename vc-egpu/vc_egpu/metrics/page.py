@@ -25,6 +25,19 @@ egpu_node_container_memory_used_bytes
 
 Scrape with `honor_labels: true`, or the tenant's `pod` becomes `exported_pod`. Histograms have classic
 buckets. With `convert_classic_histograms_to_nhcb: true` Prometheus keeps each as one series.
+
+**How many series.** A test holds these bounds:
+
+| what | series |
+|---|---|
+| a card | 8 on level 1, 30 on level 2 |
+| a share | 3 on level 1, 8 on level 2 |
+| a node | 3 on level 1, 150 of its agent |
+| the admission process | 400, and for each queue 4 of each resource, 14 of each class, and what waits |
+
+5,000 nodes with 8 cards and 140,000 shares have at most 0.8 million series on level 1 and 3.1 million on level 2.
+These switches make them fewer: `--share-metrics=off` on the admission controller, `--dcgm-names=off` on the
+agents, and longer scrape intervals. `--container-metrics=full` adds 6 for each share.
 """
 _TITLES: Final = {
     ("all", "/metrics"): "Every process",

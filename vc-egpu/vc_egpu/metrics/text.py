@@ -34,6 +34,9 @@ def _float(value: float) -> str:
 
 def labels_of(names: Sequence[str], values: Sequence[str]) -> str:
     """``a="x",b="y"`` without braces."""
+    plain = ",".join([f'{name}="{value}"' for name, value in zip(names, values, strict=True)])
+    if plain.count('"') == 2 * len(names) and "\\" not in plain and "\n" not in plain:
+        return plain  # almost always, and there are many
     return ",".join([f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True)])
 
 

@@ -1,6 +1,7 @@
 """Rows of cards, shares and queues as lines of metrics. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from vc_egpu.core.model.cluster import Instant, Node, Queue, QueueName
@@ -17,30 +18,38 @@ _PERCENT: Final = 0.01
 
 def card_lines(node: Node, rows: Sequence[ShareRow]) -> tuple[str, ...]:
     """The lines of one node's cards and of its host memory: a text for each family of the page."""
-    families: dict[str, list[str]] = {family.name: [] for family in vocabulary.CARDS}
     card_rows = cards_of((node,), rows)
-    for row in card_rows:
-        labels = labels_of(CARD, (row.node, row.uuid, str(row.index), row.model))
-        for family, value in _of_card(row):
-            families[family.name].append(line(family.name, labels, value))
-        name = vocabulary.CARD_CORES_ALLOCATED.name
-        for side, percent in (("high", row.cores_high_percent), ("low", row.cores_low_percent)):
-            families[name].append(line(name, f'{labels},side="{side}"', _ratio(percent)))
-    for host in hosts_of((node,), card_rows):
-        for name, labels, size in _of_host(host):
-            families[name].append(line(name, labels, size * MIB))
-    return tuple("".join(lines) for lines in families.values())
-
-
-def _of_card(row: CardRow) -> Iterable[tuple[Family, int]]:
-    return (
-        (vocabulary.CARD_MEMORY, row.memory_mib * MIB),
-        (vocabulary.CARD_MEMORY_ALLOCATED, row.allocated_mib * MIB),
-        (vocabulary.CARD_SHARERS, row.sharers),
-        (vocabulary.CARD_SUSPENDED, row.suspended),
-        (vocabulary.CARD_SUSPENDABLE, sum(share.could_be_suspended for share in row.shares)),
-        (vocabulary.CARD_USABLE, int(row.takes_shares)),
+    labels = [labels_of(CARD, (row.node, row.uuid, str(row.index), row.model)) for row in card_rows]
+    found = {
+        family.name: "".join(
+            [f"{family.name}{{{told}}} {value(row)}\n" for told, row in zip(labels, card_rows, strict=True)]
+        )
+        for family, value in _OF_CARDS
+    }
+    name = vocabulary.CARD_CORES_ALLOCATED.name
+    found[name] = "".join(
+        f'{name}{{{told},side="{side}"}} {_ratio(percent)}\n'
+        for told, row in zip(labels, card_rows, strict=True)
+        for side, percent in (("high", row.cores_high_percent), ("low", row.cores_low_percent))
     )
+    for host in hosts_of((node,), card_rows):
+        for name, told, size_mib in _of_host(host):
+            found[name] = f"{found.get(name, '')}{name}{{{told}}} {size_mib * MIB}\n"
+    return tuple(found.get(family.name, "") for family in vocabulary.CARDS)
+
+
+def _suspendable(row: CardRow) -> int:
+    return sum([share.could_be_suspended for share in row.shares])
+
+
+_OF_CARDS: Final[tuple[tuple[Family, Callable[[CardRow], int]], ...]] = (
+    (vocabulary.CARD_MEMORY, lambda row: row.memory_mib * MIB),
+    (vocabulary.CARD_MEMORY_ALLOCATED, lambda row: row.allocated_mib * MIB),
+    (vocabulary.CARD_SHARERS, lambda row: row.sharers),
+    (vocabulary.CARD_SUSPENDED, lambda row: row.suspended),
+    (vocabulary.CARD_SUSPENDABLE, _suspendable),
+    (vocabulary.CARD_USABLE, lambda row: int(row.takes_shares)),
+)
 
 
 def _of_host(row: HostRow) -> Iterable[tuple[str, str, int]]:
@@ -61,15 +70,15 @@ def share_lines(rows: Iterable[ShareRow]) -> tuple[str, ...]:
     """
     memory, cores, away = [], [], []
     latest = {(row.namespace, row.pod, row.container, row.uuid): row for row in rows}
+    memory_name, cores_name = vocabulary.SHARE_MEMORY.name, vocabulary.SHARE_CORES.name
     for key, row in latest.items():
-        share = labels_of(SHARE, key)
         gang = (row.gang or "").partition("/")[2]
-        told = (row.node or "", row.model, row.queue or "", gang, CLASS_WORDS[row.share_class])
-        labels = f"{share},{labels_of(('node', 'model', 'queue', 'gang', 'class'), told)}"
-        memory.append(line(vocabulary.SHARE_MEMORY.name, labels, row.memory_mib * MIB))
-        cores.append(line(vocabulary.SHARE_CORES.name, labels, _ratio(row.cores_percent)))
+        told = (*key, row.node or "", row.model, row.queue or "", gang, CLASS_WORDS[row.share_class])
+        labels = labels_of(vocabulary.SHARE_MEMORY.labels, told)
+        memory.append(f"{memory_name}{{{labels}}} {row.memory_mib * MIB}\n")
+        cores.append(f"{cores_name}{{{labels}}} {_ratio(row.cores_percent)}\n")
         if row.asleep:
-            away.append(line(vocabulary.SHARE_SUSPENDED.name, share, 1))
+            away.append(line(vocabulary.SHARE_SUSPENDED.name, labels_of(SHARE, key), 1))
     return "".join(memory), "".join(cores), "".join(away)
 
 
@@ -121,5 +130,6 @@ def _family(family: Family, samples: Iterable[tuple[Sequence[str], float]]) -> s
     return header(family) + "".join(lines)
 
 
-def _ratio(percent: int) -> float:
-    return round(percent * _PERCENT, 4)
+@lru_cache(maxsize=1024)
+def _ratio(percent: int) -> str:
+    return f"{percent * _PERCENT:g}"

@@ -2,8 +2,12 @@
 
 ``/metrics`` has the process and its queues, ``/metrics/cards`` the cards, ``/metrics/shares`` each share of a
 card. A standby shows that it does not lead, and nothing else.
+
+While somebody scrapes, cards and shares are renewed every second, on a thread of its own. A scrape then only
+joins what is there.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -29,8 +33,18 @@ PROCESS: Final = "/metrics"
 CARDS: Final = "/metrics/cards"
 SHARES: Final = "/metrics/shares"
 
-SLICE_S: Final = 0.001
-"""The pages take the interpreter for so long at a time, and then leave it to the decisions for as long."""
+RENEW_S: Final = 1.0
+ASKED_S: Final = 600.0
+"""Pages that nobody has asked for so long are not renewed."""
+FRESH_S: Final = 10.0
+"""A page that is older than this is renewed before it is shown."""
+SLICE_S: Final = 0.003
+"""The pages take the interpreter for so long at a time."""
+REST_S: Final = 0.0001
+"""Then they let go of it for so long. A decision that waits for it takes it, and keeps it for some time."""
+
+
+logger = logging.getLogger(__name__)
 
 
 class _Rest:
@@ -42,14 +56,18 @@ class _Rest:
     def __call__(self) -> None:
         now = time.perf_counter()
         if now >= self._until:
-            time.sleep(SLICE_S)
+            time.sleep(REST_S)
             self._until = time.perf_counter() + SLICE_S
 
 
 class Level1:
     """``view`` gives the present moment, or None where this process does not lead."""
 
-    def __init__(self, view: Callable[[], View | None], *, shares: bool = True) -> None:
+    def __init__(self, view: Callable[[], View | None], *, shares: bool = True, fresh_s: float = 0.0) -> None:
+        """``fresh_s``: pages of cards and shares that were renewed so lately are shown as they are."""
+        self._fresh_s = fresh_s
+        self._renewed_s = self._asked_s = float("-inf")
+        self._stopping = threading.Event()
         self._view = view
         self._lock = threading.Lock()
         """Guards what is followed."""
@@ -72,14 +90,37 @@ class Level1:
         """One page as it is now."""
         if path == PROCESS:
             return self._process(self._now())
+        self._asked_s = time.monotonic()
+        if self._asked_s - self._renewed_s >= self._fresh_s:
+            self.renew()
+        page = self._pages[path]
+        return page.gzip() if gzip else page.plain()
+
+    def start(self) -> None:
+        """Renew cards and shares by itself from now on, while they are asked for."""
+        threading.Thread(target=self._keep_fresh, name="metrics", daemon=True).start()
+
+    def stop(self) -> None:
+        """End that."""
+        self._stopping.set()
+
+    def renew(self) -> None:
+        """Bring cards and shares up to date."""
         with self._renewing:
             view = self._now()
             if view is None:
                 self._forget()
             else:
                 self._renew(view)
-            page = self._pages[path]
-            return page.gzip() if gzip else page.plain()
+                self._renewed_s = time.monotonic()
+
+    def _keep_fresh(self) -> None:
+        while not self._stopping.wait(RENEW_S):
+            if time.monotonic() - self._asked_s < ASKED_S:
+                try:
+                    self.renew()
+                except Exception:
+                    logger.exception("the pages of cards and shares were not renewed")
 
     def _now(self) -> View | None:
         with self._lock:
@@ -90,6 +131,7 @@ class Level1:
 
     def _forget(self) -> None:
         """This process leads no more: nothing of that time is kept."""
+        self._renewed_s = float("-inf")
         with self._lock:
             self._following = Following(self._rest)
         for page in self._pages.values():

@@ -64,4 +64,4 @@ class Page:
     def _parts(self) -> Iterator[bytes]:
         for head, pieces in zip(self._headers, self._pieces, strict=True):
             yield head
-            yield from pieces.values()
+            yield from list(pieces.values())  # another thread may put one
