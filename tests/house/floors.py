@@ -75,6 +75,18 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "main",
     ),
     "vc_egpu.report": ("shares", "cards", "gangs", "queues", "values_codec", "snapshot_codec"),
+    "vc_egpu.tenants": (
+        "document",
+        "grants",
+        "walls",
+        "rights",
+        "render",
+        "drift",
+        "live",
+        "occupants",
+        "writing",
+        "removal",
+    ),
     "vc_egpu.sim": ("engine", "world"),
     "vc_egpu.cli": (
         "main",
@@ -85,6 +97,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "pause",
         "partial_snapshot",
         "views",
+        "tenant",
         "parser",
         "commands",
         "kubectl",
@@ -122,9 +135,10 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "admission": frozenset({"core", "volcano", "kube", "report"}),
     "webhook": frozenset({"core", "volcano", "kube"}),
     "jobs": frozenset({"core", "volcano", "kube", "report"}),
+    "tenants": frozenset({"core", "volcano", "kube"}),
     "sim": frozenset({"core", "volcano", "kube", "report"}),
     # The command line is the entry point of all processes.
-    "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs"}),
+    "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs", "tenants"}),
 }
 """By package of ``vc_egpu``, which other packages it may import."""
 OF_THE_NODE: Final = frozenset({"core", "volcano", "kube"})
