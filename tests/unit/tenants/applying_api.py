@@ -34,6 +34,8 @@ class ApplyingApi:
         self.owners: dict[str, dict[Path_, str]] = {}
         self.refuse: Callable[[str, str, Any], tuple[int, Json] | None] = lambda *_: None
         """Asked before each write: an answer instead of the usual one."""
+        self.counts = True
+        """Quotas are counted as soon as they are there."""
         self._version = 0
         server.refuses = self._answer
 
@@ -126,6 +128,8 @@ class ApplyingApi:
         after = _built({**{leaf: value for leaf, value in old.items() if leaf not in dropped}, **wanted})
         if query.get("dryRun") == "All":
             return 200, after
+        if "/resourcequotas/" in path and self.counts:
+            after["status"] = {"used": dict.fromkeys(after["spec"]["hard"], "0")}
         if before is None or _leaves(after) != old:
             after["metadata"]["managedFields"] = [{"manager": manager}]
             after = self._store(path, after)

@@ -97,6 +97,19 @@ def test_a_tenant_is_there_after_one_command(api: ApplyingApi, tenant: Shell, tm
     assert "Namespace vision is already there" in tenant.err
 
 
+def test_quotas_that_nobody_counts_are_told(api: ApplyingApi, tenant: Shell, document: Path) -> None:
+    """Until they are counted Kubernetes refuses the tenant's first Job."""
+    api.counts = False
+    assert tenant("apply", "-f", str(document), "--wait-s", "0") == EXIT_FOUND
+    assert "its quotas are not counted within 0 s" in tenant.err
+    api.edit(
+        QUOTA, lambda one: one.update(status={"used": {"pods": "0", "count/jobs.batch.volcano.sh": "0"}})
+    )
+    high = f"{NAMESPACE}/resourcequotas/tenant-high"
+    api.edit(high, lambda one: one.update(status={"used": {"pods": "0"}}))
+    assert tenant("apply", "-f", str(document), "--wait-s", "0") == EXIT_OK
+
+
 def test_a_dry_run_prints_the_document_and_writes_nothing(api: ApplyingApi, tenant: Shell) -> None:
     assert tenant("add", "vision", "--model", "h20=4,cores=50", "--high-pods", "2", "--dry-run") == EXIT_OK
     assert yaml.safe_load(tenant.out)["spec"] == {

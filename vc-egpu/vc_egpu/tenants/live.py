@@ -17,6 +17,8 @@ from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
 Json = dict[str, Any]
 MODELS_KEY: Final = "models.yaml"
+NEEDED: Final = frozenset({"pods", f"count/jobs.{resources.VOLCANO_JOBS.group}"})
+"""What the first Job of a tenant is counted by."""
 _WATCHED: Final = (
     resources.ROLES,
     resources.ROLE_BINDINGS,
@@ -50,6 +52,18 @@ def model_table(api: ApiConnection) -> ModelTable | None:
         return None
     except ModelTableError as error:
         raise DocumentError(f"ConfigMap {names.MODELS_CONFIG_MAP}: {error}") from error
+
+
+def is_counted(api: ApiConnection, tenant: Tenant) -> bool:
+    """Whether the quotas are counted: until then Kubernetes refuses what they count, pods and Jobs too.
+
+    Its controller learns of new kinds, such as Volcano's Jobs on a new cluster, only every 30 s.
+    """
+    for quota in api.list(resources.RESOURCE_QUOTAS, tenant.namespace).items:
+        used = (quota.get("status") or {}).get("used") or {}
+        if not (NEEDED & set(quota["spec"].get("hard") or {})) <= set(used):
+            return False
+    return True
 
 
 def missing_roles(api: ApiConnection) -> list[str]:

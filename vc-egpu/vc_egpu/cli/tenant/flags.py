@@ -43,6 +43,7 @@ def _add(flags: argparse.ArgumentParser) -> None:
     flags.add_argument("--memory", help="most memory that its pods may request together")
     flags.add_argument("--high-pods", type=int, metavar="N", help="pods of priority high; default: none")
     flags.add_argument("--save", metavar="FILE", help="write the document there, too")
+    _wait(flags)
     flags.add_argument("--dry-run", action="store_true", help="print the document and write nothing")
 
 
@@ -57,6 +58,7 @@ def _diff(flags: argparse.ArgumentParser) -> None:
 
 def _apply(flags: argparse.ArgumentParser) -> None:
     _files(flags, required=True)
+    _wait(flags)
     flags.add_argument(
         "--force-conflicts", action="store_true", help="put back what others have changed by hand"
     )
@@ -79,6 +81,11 @@ def _files(flags: argparse.ArgumentParser, *, required: bool = False) -> None:
     text = "a document, a folder of them, or - for standard input; may be repeated"
     flags.add_argument("-f", "--file", dest="files", action="append", required=required, default=None,
                        metavar="FILE", help=text)  # fmt: skip
+
+
+def _wait(flags: argparse.ArgumentParser) -> None:
+    text = "how long to wait until Kubernetes counts the quotas; default: 60"
+    flags.add_argument("--wait-s", type=float, default=60.0, metavar="S", help=text)
 
 
 def _model(text: str) -> tuple[str, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """What ``kubectl egpu tenant`` does: reads documents and the cluster, writes objects, says what it did."""
 
 import argparse
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from vc_egpu.tenants.writing import CannotApplyError
 from vc_egpu.volcano.words.model_table import ModelTable
 
 Json = dict[str, Any]
+POLL_S: Final = 0.2
 REFUSALS: Final = (
     DocumentError, files.FileError, CannotApplyError, StillThereError, live.UnknownTenantError,
 )  # fmt: skip
@@ -69,7 +71,7 @@ def _add(api: ApiConnection, options: argparse.Namespace) -> Said:
     if options.save:
         files.save(Path(options.save), text)
     done = TenantWritten(tenant.name, tuple(writing.apply(api, tenant, table)))
-    return Said(done, views.written([done]))
+    return Said(done, views.written([done]), _until_counted(api, [tenant], options.wait_s))
 
 
 def _document_of(options: argparse.Namespace) -> Json:
@@ -103,7 +105,24 @@ def _apply(api: ApiConnection, options: argparse.Namespace) -> Said:
         TenantWritten(tenant.name, tuple(writing.apply(api, tenant, table, force=options.force_conflicts)))
         for tenant in _parents_first(tenants)
     ]
-    return Said(done, views.written(done))
+    return Said(done, views.written(done), _until_counted(api, tenants, options.wait_s))
+
+
+def _until_counted(api: ApiConnection, tenants: Iterable[Tenant], wait_s: float) -> int:
+    """Wait until Kubernetes counts the quotas, and takes the first Job; the exit status."""
+    deadline, status = time.monotonic() + wait_s, EXIT_OK
+    for tenant in tenants:
+        while not live.is_counted(api, tenant):
+            if time.monotonic() >= deadline:
+                screen.tell(
+                    f"tenant {tenant.name}: its quotas are not counted within {wait_s:.0f} s; until then "
+                    "Kubernetes refuses its pods and Jobs (is the controller manager well?)",
+                    "yellow",
+                )
+                status = EXIT_FOUND
+                break
+            time.sleep(POLL_S)
+    return status
 
 
 def _parents_first(tenants: Iterable[Tenant]) -> list[Tenant]:
