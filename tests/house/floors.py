@@ -77,6 +77,18 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "vc_egpu.report": ("shares", "cards", "gangs", "queues", "values_codec", "snapshot_codec"),
     "vc_egpu.metrics": ("family", "text", "vocabulary", "page"),
+    "vc_egpu.tenants": (
+        "document",
+        "grants",
+        "walls",
+        "rights",
+        "render",
+        "drift",
+        "live",
+        "occupants",
+        "writing",
+        "removal",
+    ),
     "vc_egpu.sim": ("engine", "world"),
     "vc_egpu.cli": (
         "main",
@@ -87,6 +99,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "pause",
         "partial_snapshot",
         "views",
+        "tenant",
         "parser",
         "commands",
         "kubectl",
@@ -125,9 +138,10 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "admission": frozenset({"core", "metrics", "volcano", "kube", "report"}),
     "webhook": frozenset({"core", "metrics", "volcano", "kube"}),
     "jobs": frozenset({"core", "metrics", "volcano", "kube", "report"}),
+    "tenants": frozenset({"core", "volcano", "kube"}),
     "sim": frozenset({"core", "volcano", "kube", "report"}),
     # The command line is the entry point of all processes.
-    "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs"}),
+    "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs", "tenants"}),
 }
 """By package of ``vc_egpu``, which other packages it may import."""
 OF_THE_NODE: Final = frozenset({"core", "metrics", "volcano", "kube"})

@@ -13,9 +13,10 @@ from typing import Any
 import orjson
 
 from vc_egpu.cli import pause, stop
-from vc_egpu.cli.commands import COMMANDS, Answer
+from vc_egpu.cli.commands import COMMANDS, Answer, without_cluster
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_NO_CLUSTER, explain
 from vc_egpu.cli.parser import parser
+from vc_egpu.cli.tenant.run import REFUSALS
 from vc_egpu.cli.views import render, why
 from vc_egpu.kube import ApiConnection, ConfigError
 from vc_egpu.kube.wire.config import default_namespace
@@ -37,10 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     """Run the command that the flags name, and print its answer or why there is none."""
     try:
+        if (answer := without_cluster(options)) is not None:
+            return _print(answer, options.output)
         api = connect(options)
         namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
         return _print(COMMANDS[options.command](api, namespace, options), options.output)
-    except (why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError) as error:
+    except (why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, *REFUSALS) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
         return _fail(f"no cluster: {error}", EXIT_NO_CLUSTER)

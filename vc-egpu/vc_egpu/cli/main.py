@@ -21,7 +21,7 @@ PROCESSES: Final = {
     "node-clean": ("vc_egpu_node.removal", "takes everything of ours off a node, on removal"),
     "kubectl": (
         "vc_egpu.cli.kubectl",
-        "kubectl egpu: cards, why, queues, suspend, resume, doctor, stop-admitting",
+        "kubectl egpu: cards, why, queues, suspend, resume, doctor, stop-admitting, tenant",
     ),
 }
 

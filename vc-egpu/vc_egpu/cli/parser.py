@@ -7,6 +7,7 @@ from typing import Final, NoReturn
 
 from vc_egpu import __version__
 from vc_egpu.cli.exit_status import MEANINGS
+from vc_egpu.cli.tenant import flags as tenant
 from vc_egpu.volcano.api.paths import problem_of
 
 TIMEOUT_S: Final = 15.0
@@ -46,6 +47,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("resume", "have a suspended gang come back to its cards", _pause),
         ("doctor", "is the cluster ready, is the stack well", _doctor),
         ("stop-admitting", "what runs goes on, nothing new starts", _stop_admitting),
+        ("tenant", tenant.ABOUT, lambda flags: tenant.add_flags(flags, common)),
     ):
         each[name] = places.add_parser(name, parents=[common], help=about)
         add_flags(each[name])

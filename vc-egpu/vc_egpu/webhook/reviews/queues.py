@@ -30,6 +30,7 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
 from vc_egpu.webhook.protocol.questions import QueueLookup, Unanswered, any_allowed
+from vc_egpu.webhook.reviews import queue_limits
 from vc_egpu.webhook.reviews.access import QUEUE_GROUP, queue_access
 
 _DEFAULT_WEIGHT: Final = 1
@@ -69,9 +70,12 @@ def review_queue(review: Review, context: Context) -> Decision:
     Raises :class:`~vc_egpu.webhook.protocol.questions.Unanswered` when it needs to know more.
     """
     queue, stored = review.object, review.old_object
-    if stored is not None and spec_of(stored) == spec_of(queue):
+    limits_edited = queue_limits.is_edited(queue, stored)
+    if stored is not None and spec_of(stored) == spec_of(queue) and not limits_edited:
         return allow()  # its labels, or the finalizers of one that is on its way out
     try:
+        if limits_edited:
+            queue_limits.check_edit(review, context)
         _check_numbers(queue, _amounts(stored or {}))
         warnings = _check_parent(review, context)
         raises = list(_raises(queue, stored, context))
