@@ -75,6 +75,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "main",
     ),
     "vc_egpu.report": ("shares", "cards", "gangs", "queues", "values_codec", "snapshot_codec"),
+    "vc_egpu.usage": ("table", "sources", "reports", "output", "flags", "main"),
     "vc_egpu.sim": ("engine", "world"),
     "vc_egpu.cli": (
         "main",
@@ -123,8 +124,9 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "webhook": frozenset({"core", "volcano", "kube"}),
     "jobs": frozenset({"core", "volcano", "kube", "report"}),
     "sim": frozenset({"core", "volcano", "kube", "report"}),
+    "usage": frozenset(),
     # The command line is the entry point of all processes.
-    "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs"}),
+    "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs", "usage"}),
 }
 """By package of ``vc_egpu``, which other packages it may import."""
 OF_THE_NODE: Final = frozenset({"core", "volcano", "kube"})
