@@ -1,1 +1,1 @@
-"""Usage reports: which cards idle, what size fits, what sharing gained, which services pair, what it costs."""
+"""Usage reports: which cards idle, what size fits, what sharing gained, who pairs, what it costs."""

@@ -20,7 +20,7 @@ from vc_egpu.usage.output.words import words
 from vc_egpu.usage.reports.prices import Prices, PricesError, read
 from vc_egpu.usage.reports.settings import Settings
 from vc_egpu.usage.reports.whole import Report, report
-from vc_egpu.usage.sources.fetch import read_missing
+from vc_egpu.usage.sources.fetch import Reader
 from vc_egpu.usage.sources.folder import FolderError, load
 from vc_egpu.usage.sources.pieces import Store, StoreError
 from vc_egpu.usage.sources.prometheus import Prometheus, PrometheusError
@@ -73,7 +73,9 @@ def _run(options: Namespace, now: datetime) -> int:
     with database(options.memory_mib) as db:
         folder, notes = (Path(options.folder), []) if options.folder else _fetch(options, db, window)
         loaded = load(db, folder, window, now)
-        made = report(db, window, zone, settings, prices, options.tenant, [*notes, *loaded.notes])
+        made = report(
+            db, window, zone, settings, prices, tenant=options.tenant, notes=[*notes, *loaded.notes]
+        )
         if options.tenant and not made.tables["showback"]:
             raise UsageError(f"there is no tenant {options.tenant!r} with shares in this time")
         _write(options, db, made)
@@ -88,8 +90,9 @@ def _fetch(options: Namespace, db: Database, window: Window) -> tuple[Path, list
     if options.refresh:
         store.forget(range(index_of(window.since), index_of(window.until)))
     with _progress() as progress:
-        reading = read_missing(server, store, db, window, options.cluster, progress)
-    return store.folder, reading.notes
+        reader = Reader(server, store, db, options.cluster)
+        reader.read_missing(window, progress)
+    return store.folder, reader.notes()
 
 
 def _write(options: Namespace, db: Database, made: Report) -> None:
@@ -142,7 +145,9 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise UsageError(f"there is no time zone {name!r}: Asia/Shanghai and Europe/Berlin are some") from None
+        raise UsageError(
+            f"there is no time zone {name!r}: Asia/Shanghai and Europe/Berlin are some"
+        ) from None
 
 
 def _token(path: str) -> str:
@@ -155,7 +160,9 @@ def _token(path: str) -> str:
 def _cache(url: str, cluster: str) -> Path:
     """A folder of the user's cache for each source."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    name = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in f"{url} {cluster}".strip())
+    name = "".join(
+        letter if letter.isalnum() or letter in ".-" else "_" for letter in f"{url} {cluster}".strip()
+    )
     return Path(base) / "vc-egpu" / "usage" / name
 
 
@@ -165,8 +172,8 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
         yield _lines
         return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("reading Prometheus"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:

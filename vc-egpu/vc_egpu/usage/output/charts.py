@@ -39,19 +39,25 @@ def area_and_line(points: Sequence[Point], title: str, names: tuple[str, str]) -
         f'<text x="{_LEFT}" y="{_HEIGHT + 18}">{escape(first)}</text>'
         f'<text x="{_WIDTH}" y="{_HEIGHT + 18}" text-anchor="end">{escape(last)}</text>'
     )
-    body = f'{grid}<polygon class="area" points="{area} {ends}"/><polyline class="line" points="{line}"/>{feet}'
-    keys = f'<figcaption><span class="key line"></span>{escape(names[0])} <span class="key area"></span>{escape(names[1])}</figcaption>'
+    body = (
+        f'{grid}<polygon class="area" points="{area} {ends}"/><polyline class="line" points="{line}"/>{feet}'
+    )
+    keys = (
+        f'<figcaption><span class="key line"></span>{escape(names[0])} '
+        f'<span class="key area"></span>{escape(names[1])}</figcaption>'
+    )
     return f"<figure>{_svg(body, _HEIGHT + _BOTTOM, title)}{keys}</figure>"
 
 
 def bars(rows: Sequence[tuple[str, float]], title: str) -> str:
     """One bar for each name, with its value."""
     top = max((value for _, value in rows), default=0.0) or 1.0
+    unit = (_WIDTH - _LABEL - 90) / top
     body = "".join(
         f'<text x="{_LABEL - 8}" y="{number * _BAR + 15}" text-anchor="end">{escape(_cut(name))}</text>'
         f'<rect class="bar" x="{_LABEL}" y="{number * _BAR + 3}" height="{_BAR - 8}" '
-        f'width="{value / top * (_WIDTH - _LABEL - 90):.1f}"/>'
-        f'<text x="{_LABEL + value / top * (_WIDTH - _LABEL - 90) + 6:.1f}" y="{number * _BAR + 15}">{value:,.1f}</text>'
+        f'width="{value * unit:.1f}"/>'
+        f'<text x="{_LABEL + value * unit + 6:.1f}" y="{number * _BAR + 15}">{value:,.1f}</text>'
         for number, (name, value) in enumerate(rows)
     )
     return f"<figure>{_svg(body, max(len(rows), 1) * _BAR + 4, title)}</figure>"

@@ -35,7 +35,9 @@ def write_tables(database: Database, report: Report, folder: Path, kind: str) ->
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder} cannot be made: {error.strerror}") from None
-    written = [_one(write, _query(database, report, table), folder / f"{table}.{kind}") for table in report.tables]
+    written = [
+        _one(write, _query(database, report, table), folder / f"{table}.{kind}") for table in report.tables
+    ]
     written.append(_one(write, _charges(report), folder / f"chargeback.{kind}"))
     if kind == "parquet":
         written.append(_one(write, _hours(report), folder / "usage.parquet"))
@@ -55,7 +57,9 @@ def _query(database: Database, report: Report, table: str) -> str:
         raise KeyError(table)
     if table in _MADE_IN_PYTHON:
         rows = report.tables[table]
-        columns = [Column(name, _type(value)) for name, value in (rows[0] if rows else {"nothing": ""}).items()]
+        columns = [
+            Column(name, _type(value)) for name, value in (rows[0] if rows else {"nothing": ""}).items()
+        ]
         database.fill(f"file_{table}", columns, rows)
         return f"SELECT * FROM file_{table}"  # noqa: S608 - a name of ours
     whole = f"SELECT * FROM {table}"  # noqa: S608 - a name of ours

@@ -13,16 +13,21 @@ from vc_egpu.usage.table.window import text_of
 MOST_ROWS: Final = 200
 _MOST_WEEKS: Final = 12
 _MOST_BARS: Final = 20
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE: Final = """
-:root{color-scheme:light dark;--line:#b4472c;--area:#2f6f8f;--text:#1c1c1c;--soft:#666;--edge:#ddd;--back:#fff}
-@media(prefers-color-scheme:dark){:root{--line:#f08a6c;--area:#5fb0d6;--text:#eee;--soft:#aaa;--edge:#444;--back:#161616}}
-body{font:15px/1.5 system-ui,"PingFang SC","Microsoft YaHei","Noto Sans CJK SC",sans-serif;color:var(--text);
-background:var(--back);margin:0 auto;padding:1.5rem;max-width:76rem}
+:root{color-scheme:light dark;--line:#b4472c;--area:#2f6f8f;
+--text:#1c1c1c;--soft:#666;--edge:#ddd;--back:#fff}
+@media(prefers-color-scheme:dark){:root{--line:#f08a6c;--area:#5fb0d6;
+--text:#eee;--soft:#aaa;--edge:#444;--back:#161616}}
+body{font:15px/1.5 system-ui,"PingFang SC","Microsoft YaHei","Noto Sans CJK SC",sans-serif;
+color:var(--text);background:var(--back);margin:0 auto;padding:1.5rem;max-width:76rem}
 h1{font-size:1.6rem;margin:0}h2{font-size:1.2rem;margin:2.2rem 0 .2rem}p{margin:.2rem 0 .8rem;color:var(--soft)}
 nav a{margin-right:1rem}a{color:var(--area)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.86rem;min-width:100%}
-th,td{padding:.3rem .6rem;border-bottom:1px solid var(--edge);text-align:left;vertical-align:top;white-space:nowrap}
-th{white-space:normal;color:var(--soft);font-weight:600}td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
+th,td{padding:.3rem .6rem;border-bottom:1px solid var(--edge);
+text-align:left;vertical-align:top;white-space:nowrap}
+th{white-space:normal;color:var(--soft);font-weight:600}
+td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
 dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(13rem,1fr));gap:.8rem;margin:1rem 0}
 dl div{border:1px solid var(--edge);border-radius:.5rem;padding:.6rem .8rem}dt{color:var(--soft);font-size:.82rem}
 dd{margin:0;font-size:1.35rem}figure{margin:.8rem 0}svg{max-width:100%;height:auto}
@@ -30,7 +35,8 @@ svg text{font-size:11px;fill:var(--soft)}.grid{stroke:var(--edge)}
 .area{fill:var(--area);fill-opacity:.35}polyline.line{fill:none;stroke:var(--line);stroke-width:1.5}
 .bar,.cell{fill:var(--area)}.key{display:inline-block;width:.9rem;height:.6rem;margin:0 .3rem 0 .8rem}
 .key.line{background:var(--line)}.key.area{background:var(--area);opacity:.5}figcaption{font-size:.82rem;color:var(--soft)}
-.weeks{display:grid;grid-template-columns:repeat(auto-fit,minmax(26rem,1fr));gap:.6rem}.weeks h3{font-size:.9rem;margin:.4rem 0}
+.weeks{display:grid;grid-template-columns:repeat(auto-fit,minmax(26rem,1fr));gap:.6rem}
+.weeks h3{font-size:.9rem;margin:.4rem 0}
 """
 
 
@@ -42,19 +48,20 @@ def page(report: Report, words: Words) -> str:
     )
     tenant = f"<p>{escape(words.text('of_tenant').format(tenant=report.tenant))}</p>" if report.tenant else ""
     contents = " ".join(f'<a href="#{table}">{escape(words.title(table))}</a>' for table in report.tables)
-    sections = "".join(_section(report, table, rows, words) for table, rows in report.tables.items())
+    sections = "".join(_section(table, rows, words) for table, rows in report.tables.items())
     return (
         f'<!DOCTYPE html>\n<html lang="{words.language}"><head><meta charset="utf-8">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(heading)}</title><style>{_STYLE}</style></head><body><main><h1>{escape(heading)}</h1>"
+        f"<title>{escape(heading)}</title><style>{_STYLE}</style></head>"
+        f"<body><main><h1>{escape(heading)}</h1>"
         f"<p>{escape(span)}. {escape(words.text('currency').format(currency=report.currency))}</p>{tenant}"
         f'<nav aria-label="{escape(words.text("table_of"))}">{contents}</nav>{sections}{_notes(report, words)}'
         "</main></body></html>\n"
     )
 
 
-def _section(report: Report, table: str, rows: Sequence[Mapping[str, Any]], words: Words) -> str:
+def _section(table: str, rows: Sequence[Mapping[str, Any]], words: Words) -> str:
     head = f'<section id="{table}"><h2>{escape(words.title(table))}</h2><p>{escape(words.remark(table))}</p>'
     if not rows:
         return f"{head}<p>{escape(words.text('nothing'))}</p></section>"
@@ -96,7 +103,9 @@ def _table(table: str, rows: Sequence[Mapping[str, Any]], words: Words) -> str:
     )
     more = len(rows) - len(shown)
     rest = f"<p>{escape(words.text('more').format(count=more))}</p>" if more else ""
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}'
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}'
+    )
 
 
 def _weeks(rows: Sequence[Mapping[str, Any]], words: Words) -> str:

@@ -61,4 +61,6 @@ def _comment(kind: str, namespace: str, name: str, rows: list[Mapping[str, Any]]
 
 def _reason(row: Mapping[str, Any]) -> str:
     used, now = row["memory_used_max_bytes"] / _MIB, row["memory_granted_bytes"] / _MIB
-    return f"{row['container']}: used at most {used:.0f} MiB of {now:.0f} MiB in {row['hours_seen']:.0f} hours"
+    return (
+        f"{row['container']}: used at most {used:.0f} MiB of {now:.0f} MiB in {row['hours_seen']:.0f} hours"
+    )

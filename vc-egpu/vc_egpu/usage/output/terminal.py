@@ -16,7 +16,9 @@ _WIDEST: Final = 60
 
 def lines(report: Report, words: Words, most_rows: int = MOST_ROWS) -> Iterator[str]:
     """The report as lines of text, without control characters."""
-    span = words.text("span").format(since=text_of(report.window.since), until=text_of(report.window.until), zone=report.zone)
+    span = words.text("span").format(
+        since=text_of(report.window.since), until=text_of(report.window.until), zone=report.zone
+    )
     yield f"{words.text('heading')}. {span}"
     if report.tenant:
         yield words.text("of_tenant").format(tenant=plain(report.tenant))
@@ -59,7 +61,9 @@ def _table(table: str, rows: Sequence[Mapping[str, Any]], words: Words, most_row
     widths = [max(cell_len(row[place]) for row in cells) for place in range(len(columns))]
     numbers = [any(isinstance(row[column], int | float) for row in rows[:most_rows]) for column in columns]
     for row in cells:
-        padded = (_padded(cell, width, right) for cell, width, right in zip(row, widths, numbers, strict=True))
+        padded = (
+            _padded(cell, width, right) for cell, width, right in zip(row, widths, numbers, strict=True)
+        )
         yield ("  " + _GAP.join(padded)).rstrip()
     if len(rows) > most_rows:
         yield f"  {words.text('more').format(count=len(rows) - most_rows)}"

@@ -1,6 +1,6 @@
 """Off-peak pairs: services that hardly ever work at the same time and fit on one card. Pure.
 
-Candidates of one cluster and model are compared all with all. The pairs that save most are taken first, and no
+Candidates of one cluster and model are compared all with all. The pairs that save most are taken first. No
 service is in two pairs.
 """
 
@@ -86,7 +86,7 @@ def pairs(candidates: Sequence[Candidate], settings: Settings) -> list[Pair]:
 def method_of(one: Candidate, other: Candidate, settings: Settings) -> str:
     """How two services fit on one card; empty where they do not.
 
-    Both in the card's memory, or with what is too much in the host's, or one of class low moved there whole.
+    Both in the card's memory, or one of class low moved to the host's, or what is too much spilled there.
     """
     card = min(one.card_memory_bytes, other.card_memory_bytes)
     if max(one.memory_used_max_bytes, other.memory_used_max_bytes) > card:
@@ -94,10 +94,10 @@ def method_of(one: Candidate, other: Candidate, settings: Settings) -> str:
     spill = one.memory_used_max_bytes + other.memory_used_max_bytes - card
     if spill <= 0:
         return "share"
-    if spill <= settings.host_memory_bytes:
-        return "spill"
     movable = [each.memory_used_max_bytes for each in (one, other) if each.share_class == "low"]
-    return "suspension" if movable and min(movable) <= settings.host_memory_bytes else ""
+    if movable and min(movable) <= settings.host_memory_bytes:
+        return "suspension"
+    return "spill" if spill <= settings.host_memory_bytes else ""
 
 
 def _matched(group: Sequence[Candidate], settings: Settings) -> Iterator[Pair]:

@@ -1,4 +1,4 @@
-"""The operator's prices: what a card-hour of each model costs, how nodes are billed, and what kinds of shares pay.
+"""The operator's prices: what a card-hour of each model costs, how nodes are billed, what shares pay.
 
 A file of YAML::
 
@@ -10,8 +10,8 @@ A file of YAML::
       "*": reserved
     rates: {reserved: 1.0, shared: 1.0, low: 0.5, oversold: 0.7, suspended: 0.1, idle: 1.0}
 
-``rates`` multiply the price. A model may have ``rates`` of its own. What is not named has the rate 1, and suspended
-time has 0.
+``rates`` multiply the price. A model may have ``rates`` of its own. What is not named has the rate 1, and
+suspended time has 0.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -133,7 +133,9 @@ def _mapping(document: Any, place: str, allowed: Sequence[str] = ()) -> dict[str
 
 def _numbers(document: Mapping[str, Any], place: str) -> dict[str, float]:
     for key, value in document.items():
-        fine = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
+        fine = (
+            isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
+        )
         if not fine:
             raise PricesError(f"{place}.{key} is {value!r}: it is a number from 0 on")
     return {key: float(value) for key, value in document.items()}

@@ -25,7 +25,7 @@ class Settings:
     """An hour with more compute than this part of its time is busy."""
     headroom: float = 1.15
     restart_headroom: float = 1.30
-    """Times the observed maximum, for services that restarted: the peak that ended them may not have been seen."""
+    """Times the observed maximum of services that restarted: the peak that ended them may be unseen."""
     reserve_bytes: float = 512.0 * (1 << 20)
     """The least above the observed maximum: what a CUDA context may take at the next start."""
     step_bytes: float = float(_GIB)

@@ -69,9 +69,7 @@ class Report:
     tables: Mapping[str, Rows]
 
 
-def prepare(
-    database: Database, window: Window, zone: ZoneInfo, settings: Settings, prices: Prices
-) -> None:
+def prepare(database: Database, window: Window, zone: ZoneInfo, settings: Settings, prices: Prices) -> None:
     """Make all tables of the SQL from ``usage_hourly`` and ``queue_hourly``."""
     hours = [
         {
@@ -87,9 +85,15 @@ def prepare(
     database.fill("settings", COLUMNS, [replace(settings, currency=prices.currency).row(window)])
     named = database.rows("SELECT DISTINCT gang, pod FROM usage_hourly WHERE pod <> ''")
     database.fill("services", _SERVICES, [row | _service(row["gang"], row["pod"]) for row in named])
-    database.fill("tenants", _TENANTS, _tenants(database.rows("SELECT DISTINCT cluster, queue, parent FROM queue_hourly")))
+    database.fill(
+        "tenants",
+        _TENANTS,
+        _tenants(database.rows("SELECT DISTINCT cluster, queue, parent FROM queue_hourly")),
+    )
     nodes = database.rows("SELECT DISTINCT cluster, node FROM usage_hourly")
-    database.fill("billings", BILLING_COLUMNS, [row | {"billing": prices.billing(row["node"])} for row in nodes])
+    database.fill(
+        "billings", BILLING_COLUMNS, [row | {"billing": prices.billing(row["node"])} for row in nodes]
+    )
     models = [row["model"] for row in database.rows("SELECT DISTINCT model FROM usage_hourly")]
     database.fill("prices", PRICE_COLUMNS, prices.rows(models))
     for script in SCRIPTS:
@@ -102,6 +106,7 @@ def report(
     zone: ZoneInfo,
     settings: Settings,
     prices: Prices,
+    *,
     tenant: str = "",
     notes: Sequence[str] = (),
 ) -> Report:
@@ -118,11 +123,15 @@ def report(
         if table not in {"pairs", "summary", "idle_windows"}:
             tables[table] = database.rows(f"SELECT * FROM {table}")  # noqa: S608 - names of ours
     tables["idle_windows"] = _windows_of(database, tenant)
-    said = [*notes, *_notes(database, window, prices)]
+    said = [*notes, *_notes(database, prices)]
     tables["summary"] = [_summary(database, tables)]
     if tenant:
-        tables = {name: _of_tenant(rows, tenant) for name, rows in tables.items() if name not in OF_ALL_TENANTS}
-    ordered = {name: [_readable(row) for row in tables[name]] for name in TABLES if name in tables}
+        tables = {
+            name: _of_tenant(rows, tenant) for name, rows in tables.items() if name not in OF_ALL_TENANTS
+        }
+    ordered: dict[str, Rows] = {
+        name: [_readable(row) for row in tables[name]] for name in TABLES if name in tables
+    }
     return Report(window, zone.key, prices.currency, tenant, tuple(said), ordered)
 
 
@@ -146,9 +155,9 @@ def _service(gang: str, pod: str) -> dict[str, str]:
 def _windows_of(database: Database, tenant: str) -> Rows:
     """The windows of the services that idle most."""
     return database.rows(
-        "SELECT w.* FROM idle_windows w JOIN (SELECT cluster, namespace, service, container, model FROM idle_services "
-        "WHERE $1 = '' OR tenant = $1 ORDER BY idle_card_hours DESC LIMIT $2) s ON s.cluster = w.cluster "
-        "AND s.namespace = w.namespace AND s.service = w.service AND s.container = w.container AND s.model = w.model "
+        "SELECT w.* FROM idle_windows w JOIN (SELECT * FROM idle_services WHERE $1 = '' OR tenant = $1 "
+        "ORDER BY idle_card_hours DESC LIMIT $2) s ON s.cluster = w.cluster AND s.namespace = w.namespace "
+        "AND s.service = w.service AND s.container = w.container AND s.model = w.model "
         "ORDER BY w.cluster, w.namespace, w.service, w.container, w.model, w.local_weekday, w.local_hour",
         (tenant, _MOST_WINDOWS),
     )
@@ -156,14 +165,16 @@ def _windows_of(database: Database, tenant: str) -> Rows:
 
 def _summary(database: Database, tables: Mapping[str, Rows]) -> dict[str, Any]:
     cards = database.one(
-        "SELECT COUNT(DISTINCT cluster || '/' || uuid) AS cards, COALESCE(SUM(seconds), 0.0) / 3600.0 AS card_hours "
-        "FROM card_hours"
+        "SELECT COUNT(DISTINCT cluster || '/' || uuid) AS cards, "
+        "COALESCE(SUM(seconds), 0.0) / 3600.0 AS card_hours FROM card_hours"
     )
-    granted = database.one("SELECT COALESCE(SUM(charged_card_hours), 0.0) AS n FROM charges WHERE category <> 'idle'")
+    granted = database.one(
+        "SELECT COALESCE(SUM(charged_card_hours), 0.0) AS n FROM charges WHERE category <> 'idle'"
+    )
     used = database.one("SELECT COALESCE(SUM(compute_used_seconds), 0.0) / 3600.0 AS n FROM share_hours")
     slack = database.one(
-        "SELECT 1.0 - SUM(memory_used_max_bytes * active_seconds) / SUM(memory_granted_bytes * active_seconds) AS n "
-        "FROM share_hours WHERE memory_used_max_bytes IS NOT NULL AND active_seconds > 0.0"
+        "SELECT 1.0 - SUM(memory_used_max_bytes * active_seconds) "
+        "/ SUM(memory_granted_bytes * active_seconds) AS n FROM share_hours WHERE memory_used_max_bytes IS NOT NULL AND active_seconds > 0.0"
     )
     return {
         "cards": cards["cards"],
@@ -173,18 +184,23 @@ def _summary(database: Database, tables: Mapping[str, Rows]) -> dict[str, Any]:
         "idle_card_hours_of_shares": sum(row["idle_card_hours"] for row in tables["idle_services"]),
         "memory_slack_ratio": slack["n"],
         "saved_card_hours": sum(row["saved_card_hours"] for row in tables["gains"]),
-        "could_save_card_hours_per_week": sum(row["saved_card_hours_per_week"] for row in tables["right_sizes"]),
+        "could_save_card_hours_per_week": sum(
+            row["saved_card_hours_per_week"] for row in tables["right_sizes"]
+        ),
     }
 
 
-def _notes(database: Database, window: Window, prices: Prices) -> Iterable[str]:
+def _notes(database: Database, prices: Prices) -> Iterable[str]:
     """What the numbers do not rest on: hours and minutes that are missing, prices that are."""
     seen = {row["hour_index"] for row in database.rows("SELECT DISTINCT hour_index FROM card_hours")}
-    hours = [row["hour_index"] for row in database.rows("SELECT hour_index FROM calendar ORDER BY hour_index")]
+    hours = [
+        row["hour_index"] for row in database.rows("SELECT hour_index FROM calendar ORDER BY hour_index")
+    ]
     for first, last in _spans([hour for hour in hours if hour not in seen]):
         yield f"nothing is known from {text_of(moment_of(first))} to {text_of(moment_of(last + 1))}"
     missing = database.one(
-        "SELECT COALESCE(SUM(60 - minutes_seen), 0) AS n, COUNT(*) * 60 AS of_all FROM card_hours WHERE minutes_seen > 0"
+        "SELECT COALESCE(SUM(60 - minutes_seen), 0) AS n, COUNT(*) * 60 AS of_all "
+        "FROM card_hours WHERE minutes_seen > 0"
     )
     if missing["n"]:
         yield f"{missing['n']} of {missing['of_all']} minutes of cards are missing in hours that were seen"
@@ -201,8 +217,8 @@ def _notes(database: Database, window: Window, prices: Prices) -> Iterable[str]:
     else:
         yield "no prices are named: costs are 0, and card-hours tell instead"
     lost = database.one(
-        "SELECT COUNT(*) AS n FROM usage_hourly u LEFT JOIN card_sizes z ON z.cluster = u.cluster AND z.uuid = u.uuid "
-        "WHERE u.pod <> '' AND COALESCE(z.card_memory_bytes, 0.0) <= 0.0"
+        "SELECT COUNT(*) AS n FROM usage_hourly u "
+        "LEFT JOIN card_sizes z ON z.cluster = u.cluster AND z.uuid = u.uuid WHERE u.pod <> '' AND COALESCE(z.card_memory_bytes, 0.0) <= 0.0"
     )
     if lost["n"]:
         yield f"{lost['n']} rows of shares are left out: nothing tells how large their card is"
@@ -220,11 +236,17 @@ def _spans(hours: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def _of_tenant(rows: Rows, tenant: str) -> Rows:
-    return [row for row in rows if row.get("tenant") == tenant or (row.get("tenant_one") == tenant == row.get("tenant_other"))]
+    return [
+        row
+        for row in rows
+        if row.get("tenant") == tenant or (row.get("tenant_one") == tenant == row.get("tenant_other"))
+    ]
 
 
 def _pair_row(pair: Pair, zone: ZoneInfo) -> dict[str, Any]:
-    hours = sorted({f"{local:%a %H}" for local in (moment_of(hour).astimezone(zone) for hour in pair.conflicts)})
+    hours = sorted(
+        {f"{local:%a %H}" for local in (moment_of(hour).astimezone(zone) for hour in pair.conflicts)}
+    )
     one, other = pair.one, pair.other
     return {
         "cluster": one.key[0],

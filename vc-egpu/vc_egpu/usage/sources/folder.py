@@ -1,6 +1,7 @@
 """A folder of Parquet files as the two tables: checked, each row once, within the window.
 
-The files may come from the stream, from the small path, or from both. What cannot be used is left out and told.
+The files may come from the stream, from the small path, or from both. What cannot be used is left out
+and told.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,9 +44,11 @@ def load(database: Database, folder: Path, window: Window, now: datetime) -> Loa
     usage = _files(folder, USAGE)
     if not usage:
         raise FolderError(f"no Parquet file of {USAGE.name} lies in {folder}")
-    loaded.usage_rows = _load(database, USAGE, usage, window, now, loaded.notes)
+    loaded.notes += _load(database, USAGE, usage, window, now)
+    loaded.usage_rows = database.one("SELECT COUNT(*) AS n FROM usage_hourly")["n"]
     queues = _files(folder, QUEUE) if (folder / QUEUE.name).is_dir() else []
-    loaded.queue_rows = _load(database, QUEUE, queues, window, now, loaded.notes)
+    loaded.notes += _load(database, QUEUE, queues, window, now)
+    loaded.queue_rows = database.one("SELECT COUNT(*) AS n FROM queue_hourly")["n"]
     if not loaded.usage_rows:
         raise FolderError(
             f"{folder} has no usable row from {window.since:%Y-%m-%d %H:%M} to {window.until:%Y-%m-%d %H:%M} UTC"
@@ -68,29 +71,39 @@ def _files(folder: Path, shape: TableShape) -> list[Path]:
 
 
 def _load(
-    database: Database, shape: TableShape, files: Sequence[Path], window: Window, now: datetime, notes: list[str]
-) -> int:
+    database: Database,
+    shape: TableShape,
+    files: Sequence[Path],
+    window: Window,
+    now: datetime,
+) -> list[str]:
+    """Fill the table, and say what was left out."""
+    notes: list[str] = []
     columns = ", ".join(f'"{column.name}" {column.type}' for column in shape.columns)
     database.run(f"CREATE OR REPLACE TABLE {shape.name} ({columns})")
     files = _of_days(_readable(files, notes), window.since, window.until)
     if not files:
-        return 0
+        return notes
     faults: dict[str, int] = {}
     doubled = 0
     for since, until in _spans(window, files):
         of_the_span = _of_days(files, since, until)
         if of_the_span:
             _sift(database, shape, _selected(database, shape, of_the_span), since, until)
-            for row in database.rows("SELECT fault, COUNT(*) AS n FROM sifted WHERE fault <> '' GROUP BY fault"):
+            for row in database.rows(
+                "SELECT fault, COUNT(*) AS n FROM sifted WHERE fault <> '' GROUP BY fault"
+            ):
                 faults[row["fault"]] = faults.get(row["fault"], 0) + row["n"]
             doubled += _keep(database, shape)
     faults |= _without_a_time(database, _selected(database, shape, files), now)
     notes += [
-        f"{count} rows of {shape.name} are left out: {fault}" for fault, count in sorted(faults.items()) if count
+        f"{count} rows of {shape.name} are left out: {fault}"
+        for fault, count in sorted(faults.items())
+        if count
     ]
     if doubled:
         notes.append(f"{doubled} rows of {shape.name} were there twice; each counts once")
-    return int(database.one(f"SELECT COUNT(*) AS n FROM {shape.name}")["n"])  # noqa: S608 - a name of ours
+    return notes
 
 
 def _selected(database: Database, shape: TableShape, files: Sequence[Path]) -> str:
@@ -112,7 +125,10 @@ def _without_a_time(database: Database, selected: str, now: datetime) -> dict[st
         f"FROM ({selected})",
         (now.replace(tzinfo=None),),
     )
-    return {"the hour has not begun, so a clock is wrong": counted["later"], "the time is none": counted["none"]}
+    return {
+        "the hour has not begun, so a clock is wrong": counted["later"],
+        "the time is none": counted["none"],
+    }
 
 
 def _readable(files: Sequence[Path], notes: list[str]) -> list[Path]:
@@ -149,7 +165,10 @@ def _of_days(files: Sequence[Path], since: datetime, until: datetime) -> list[Pa
 
 
 def _day_of(path: Path) -> str | None:
-    return next((part[3:] for part in path.parts if part.startswith("dt=") and len(part) == len("dt=2026-01-01")), None)
+    return next(
+        (part[3:] for part in path.parts if part.startswith("dt=") and len(part) == len("dt=2026-01-01")),
+        None,
+    )
 
 
 def _spans(window: Window, files: Sequence[Path]) -> Iterator[tuple[datetime, datetime]]:
@@ -176,7 +195,9 @@ def _casts(shape: TableShape, there: set[str]) -> str:
 def _sift(database: Database, shape: TableShape, selected: str, since: datetime, until: datetime) -> None:
     """The rows of a span, each with its fault, or none."""
     numbers = [column for column in shape.columns if column.type == "DOUBLE"]
-    wild = " OR ".join(f'("{c.name}" IS NOT NULL AND NOT ("{c.name}" >= 0 AND "{c.name}" < {_BOUND}))' for c in numbers)
+    wild = " OR ".join(
+        f'("{c.name}" IS NOT NULL AND NOT ("{c.name}" >= 0 AND "{c.name}" < {_BOUND}))' for c in numbers
+    )
     needed = _needed(shape)
     no_name = "uuid IS NULL OR uuid = ''" if shape is USAGE else "queue IS NULL OR queue = ''"
     database.run(
@@ -208,7 +229,8 @@ def _keep(database: Database, shape: TableShape) -> int:
     key = ", ".join(f'"{name}"' for name in shape.key)
     picked = ", ".join(_picked(column, shape) for column in shape.columns)
     before = database.one("SELECT COUNT(*) AS n FROM sifted WHERE fault = ''")["n"]
-    distinct = database.one(f"SELECT COUNT(*) AS n FROM (SELECT DISTINCT {key} FROM sifted WHERE fault = '')")["n"]  # noqa: S608
+    different = f"SELECT DISTINCT {key} FROM sifted WHERE fault = ''"  # noqa: S608 - names of ours
+    distinct = database.one(f"SELECT COUNT(*) AS n FROM ({different})")["n"]  # noqa: S608
     if before == distinct:
         filled = ", ".join(_filled(column) for column in shape.columns)
         database.run(f"INSERT INTO {shape.name} SELECT {filled} FROM sifted WHERE fault = ''")  # noqa: S608
@@ -223,7 +245,7 @@ def _keep(database: Database, shape: TableShape) -> int:
 
 def _filled(column: Column) -> str:
     if column.is_text:
-        return f"COALESCE(\"{column.name}\", '') AS \"{column.name}\""
+        return f'COALESCE("{column.name}", \'\') AS "{column.name}"'
     return f'"{column.name}"'
 
 

@@ -1,7 +1,7 @@
 """Rows of the two tables from the minute series of a span of hours. Pure.
 
-The series of a grant names a share: queue, gang, class, model and node. All other series of that share are joined to
-it by namespace, pod, container and card.
+The series of a grant names a share: queue, gang, class, model and node. All other series of that share are
+joined to it by namespace, pod, container and card.
 """
 
 from collections import defaultdict
@@ -63,7 +63,7 @@ def _share_rows(told: Told, cluster: str, hours: range) -> Iterable[Row]:
 
 
 def _restarts(told: Told, cluster: str) -> dict[_Key, Row]:
-    """By cluster, namespace, pod, container and hour: restarts, and those that the kernel's OOM killer made."""
+    """By cluster, namespace, pod, container and hour: restarts, and those by the OOM killer."""
     counts = _by_value(told, Role.RESTART, Kind.COUNTER, cluster).get("restarts", {})
     killed = _by_value(told, Role.RESTART, Kind.GAUGE, cluster).get("oom", {})
     found = {}
@@ -120,8 +120,8 @@ def queue_rows(told: Told, cluster: str, hours: range) -> list[Row]:
         if series.role is Role.QUEUE and series.value != "info":
             for one in found:
                 _add_queue_hours(rows, seen, series, one, cluster, hours)
-    for (where, name, _, _), row in rows.items():
-        row["parent"] = parents.get((where, name), "")
+    for (cluster_name, name, _, _), row in rows.items():
+        row["parent"] = parents.get((cluster_name, name), "")
     return list(rows.values())
 
 
@@ -181,15 +181,15 @@ _KEYS = {Role.SHARE: 4, Role.RESTART: 3, Role.CARD: 1, Role.DCGM: 1, Role.QUEUE:
 """How many of the labels, from the first on, tell one thing from another."""
 
 
-def _by_value(
-    told: Told, role: Role, kind: Kind, cluster: str
-) -> dict[str, dict[_Key, dict[int, Any]]]:
+def _by_value(told: Told, role: Role, kind: Kind, cluster: str) -> dict[str, dict[_Key, dict[int, Any]]]:
     """By the name of the values and the key: what each hour has."""
     found: dict[str, dict[_Key, dict[int, Any]]] = defaultdict(dict)
     for series, several in told.items():
         if series.role is role and series.kind is kind:
             for one in several:
-                found[series.value].setdefault(_key(series, one.labels, cluster), {}).update(_hours_of(series, one))
+                found[series.value].setdefault(_key(series, one.labels, cluster), {}).update(
+                    _hours_of(series, one)
+                )
     return found
 
 
@@ -200,7 +200,7 @@ def _of(found: Mapping[str, Mapping[_Key, Mapping[int, Any]]], value: str, key: 
 def _named(
     several: Iterable[MinuteSeries], series: Series, cluster: str, hours: range
 ) -> Iterable[tuple[_Key, int, Mapping[str, str], GaugeHour]]:
-    """Each thing and hour with the labels that name it: those seen in most minutes, if they changed meanwhile."""
+    """Each thing and hour with the labels that name it: those seen in most minutes, if they changed."""
     best: dict[tuple[_Key, int], tuple[int, list[tuple[str, str]], GaugeHour, MinuteSeries]] = {}
     for one in several:
         key = _key(series, one.labels, cluster)

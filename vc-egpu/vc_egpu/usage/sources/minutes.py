@@ -1,7 +1,7 @@
 """From the highest value of each minute to the values of an hour. Pure.
 
-A sample that comes twice changes no minute, and the scrape interval changes no hour. A gauge has its maximum, its
-mean and its minutes. A counter has what it grew by, from each minute to the next one that was seen.
+A sample that comes twice changes no minute, and the scrape interval changes no hour. A gauge has its maximum,
+its mean and its minutes. A counter has what it grew by, from each minute to the next one that was seen.
 """
 
 from collections.abc import Mapping, Sequence

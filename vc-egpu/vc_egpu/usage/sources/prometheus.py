@@ -43,8 +43,9 @@ class Answer:
 class Prometheus:
     """One server.
 
-    ``url``: its address, with the path that a proxy puts before ``/api``. ``headers``: sent with each request.
-    ``ca_file``: the authority that signed its certificate; empty for those of the machine. ``sleep``: in seconds.
+    ``url``: its address, with the path that a proxy puts before ``/api``. ``headers``: sent with each
+    request. ``ca_file``: the authority of its certificate; empty for those of the machine. ``sleep``: in
+    seconds.
     """
 
     url: str
@@ -60,9 +61,11 @@ class Prometheus:
         except urllib3.exceptions.HTTPError as error:
             raise PrometheusError(f"{self.url!r} is no address of a Prometheus: {error}") from None
         if address.scheme not in {"http", "https"} or not address.host:
-            raise PrometheusError(f"{self.url!r} is no address of a Prometheus, such as http://prometheus:9090")
+            raise PrometheusError(
+                f"{self.url!r} is no address of a Prometheus, such as http://prometheus:9090"
+            )
         timeout = urllib3.Timeout(connect=10, read=self.timeout_s)
-        trusted = {"ca_certs": self.ca_file} if self.ca_file else {}
+        trusted: dict[str, Any] = {"ca_certs": self.ca_file} if self.ca_file else {}
         headers = dict(self.headers)
         if address.auth:
             headers |= urllib3.make_headers(basic_auth=address.auth)

@@ -80,7 +80,7 @@ class Database:
 def database(memory_mib: int = MEMORY_MIB, threads: int = THREADS) -> Iterator[Database]:
     """An empty database. What does not fit into memory goes to a folder that is removed at the end."""
     try:
-        import duckdb  # noqa: PLC0415 - an extra: whoever makes no report lacks it
+        import duckdb
     except ImportError:
         raise DatabaseMissing(_MISSING) from None
     with TemporaryDirectory(prefix="vc-egpu-report-") as folder:

@@ -29,7 +29,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One question to Prometheus: the metric, its kind, the labels that remain, and the name of its values."""
+    """One question to Prometheus: the metric, its kind, the labels that remain, the name of its values."""
 
     metric: str
     kind: Kind
@@ -42,6 +42,11 @@ class Series:
     def name(self) -> str:
         """As messages call it."""
         return f"{self.metric}{{{self.matchers}}}" if self.matchers else self.metric
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a program of ours tells it: that nothing does is worth a word."""
+        return self.role in {Role.SHARE, Role.CARD}
 
     def per_minute(self) -> str:
         """The query of the highest value of each minute, evaluated at the minute's end.
@@ -57,7 +62,9 @@ def _share(metric: str, kind: Kind, value: str, matchers: str = "") -> Series:
     return Series(metric, kind, Role.SHARE, value, SHARE_KEY, matchers)
 
 
-def _queue(metric: str, kind: Kind, value: str, by: tuple[str, ...] = QUEUE_KEY, matchers: str = "") -> Series:
+def _queue(
+    metric: str, kind: Kind, value: str, by: tuple[str, ...] = QUEUE_KEY, matchers: str = ""
+) -> Series:
     return Series(metric, kind, Role.QUEUE, value, by, matchers)
 
 
@@ -109,7 +116,4 @@ SERIES: Final = (
     _queue("egpu_gang_wait_seconds_sum", Kind.COUNTER, "wait_seconds", ("queue", "class")),
     _queue("egpu_pods_evicted_total", Kind.COUNTER, "evicted", ("queue", "class", "cause")),
 )
-"""Everything that is asked. Names of ours begin with ``egpu_``; the others are kube-state-metrics' and DCGM's."""
-
-OPTIONAL: Final = frozenset({Role.RESTART, Role.DCGM})
-"""Programs of others, which not every cluster runs: no answer is no fault."""
+"""Everything that is asked. Ours begin with ``egpu_``; others are kube-state-metrics' and DCGM's."""

@@ -1,4 +1,4 @@
-"""The service behind a gang or a pod: what keeps its name while its pods and gangs are made again and again."""
+"""The service behind a gang or a pod: what keeps its name while its pods and gangs come and go."""
 
 from typing import Final
 
@@ -51,7 +51,7 @@ def _without_uuid(name: str) -> str:
 
 
 def _without_time(name: str) -> str:
-    """Without the time that CronJobs and people put behind a name: ``nightly-29384756``, ``train-20261126``."""
+    """Without the time that CronJobs and people put behind a name: ``nightly-29384756``."""
     head, _, tail = name.rpartition("-")
     return head if head and tail.isdigit() and len(tail) >= _LEAST_DIGITS_OF_A_TIME else name
 
