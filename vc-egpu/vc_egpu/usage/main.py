@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,11 +41,11 @@ class UsageError(Exception):
     """Flags that do not fit together; the text is for the user."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Make one report; returns the exit status."""
+def main(argv: list[str] | None = None, sleep: Callable[[float], None] = time.sleep) -> int:
+    """Make one report; returns the exit status. ``sleep``: before Prometheus is asked again, in seconds."""
     options = parser().parse_args(argv)
     try:
-        return _run(options, datetime.now(UTC))
+        return _run(options, datetime.now(UTC), sleep)
     except (UsageError, WindowError, PricesError) as error:
         return _end(error, EXIT_USAGE)
     except PrometheusError as error:
@@ -63,7 +64,7 @@ def _end(error: object, status: int) -> int:
     return status
 
 
-def _run(options: Namespace, now: datetime) -> int:
+def _run(options: Namespace, now: datetime, sleep: Callable[[float], None]) -> int:
     window = window_of(options.since, options.until, now)
     zone = _zone(options.time_zone)
     if options.format in _FOLDERS and not options.output:
@@ -71,7 +72,7 @@ def _run(options: Namespace, now: datetime) -> int:
     prices = read(Path(options.prices)) if options.prices else Prices()
     settings = Settings(charge=options.charge, host_memory_bytes=options.host_memory_gib * _GIB)
     with database(options.memory_mib) as db:
-        folder, notes = (Path(options.folder), []) if options.folder else _fetch(options, db, window)
+        folder, notes = (Path(options.folder), []) if options.folder else _fetch(options, db, window, sleep)
         loaded = load(db, folder, window, now)
         made = report(
             db, window, zone, settings, prices, tenant=options.tenant, notes=[*notes, *loaded.notes]
@@ -82,9 +83,11 @@ def _run(options: Namespace, now: datetime) -> int:
     return EXIT_OK
 
 
-def _fetch(options: Namespace, db: Database, window: Window) -> tuple[Path, list[str]]:
+def _fetch(
+    options: Namespace, db: Database, window: Window, sleep: Callable[[float], None]
+) -> tuple[Path, list[str]]:
     headers = {"Authorization": f"Bearer {_token(options.token_file)}"} if options.token_file else {}
-    server = Prometheus(options.prometheus, headers, options.ca_file, options.timeout_s)
+    server = Prometheus(options.prometheus, headers, options.ca_file, options.timeout_s, sleep)
     store = Store(Path(options.store) if options.store else _cache(server.url, options.cluster))
     store.claim(f"{server.url} {options.cluster}".strip())
     if options.refresh:

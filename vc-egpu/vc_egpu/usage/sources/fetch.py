@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from vc_egpu.usage.sources.hourly import queue_rows, usage_rows
 from vc_egpu.usage.sources.minutes import LONGEST_GAP_MINUTES, MINUTES, MinuteSeries, series_of
 from vc_egpu.usage.sources.pieces import Store
-from vc_egpu.usage.sources.prometheus import Answer, PrometheusError, TooMuch
+from vc_egpu.usage.sources.prometheus import Answer, PrometheusError, TooMuch, Unreachable
 from vc_egpu.usage.table.database import Database
 from vc_egpu.usage.table.series import SERIES, Series
 from vc_egpu.usage.table.window import Window, index_of, moment_of, text_of
@@ -57,6 +57,8 @@ class Reader:
             try:
                 self._read_piece(piece)
                 in_a_row = 0
+            except Unreachable:
+                raise
             except PrometheusError as error:
                 in_a_row += 1
                 self._say(f"hours from {_text(piece.start)} to {_text(piece.stop)} are missing: {error}")

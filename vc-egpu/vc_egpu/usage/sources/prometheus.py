@@ -27,6 +27,10 @@ class PrometheusError(Exception):
     """Prometheus did not answer, or its answer is none; the text is for the user."""
 
 
+class Unreachable(PrometheusError):  # noqa: N818 - says what it is
+    """Nothing answers at the address, so that asking for other hours is of no use."""
+
+
 class TooMuch(PrometheusError):  # noqa: N818 - the caller asks for less, so it is no end
     """The query covers more than Prometheus answers at once: ask for fewer hours."""
 
@@ -78,7 +82,7 @@ class Prometheus:
         return _answer_of(self._ask(fields))
 
     def _ask(self, fields: Mapping[str, str]) -> bytes:
-        said = ""
+        error: PrometheusError = PrometheusError(self.url)
         for turn in range(_TRIES):
             if turn:
                 self.sleep(_FIRST_WAIT_S * 2 ** (turn - 1))
@@ -93,10 +97,10 @@ class Prometheus:
                 )
                 body = answer.read(_LARGEST_ANSWER + 1, decode_content=True)
                 answer.release_conn()
-            except urllib3.exceptions.TimeoutError:
+            except urllib3.exceptions.ReadTimeoutError:
                 raise TooMuch(f"{self.url} gave no answer within {self.timeout_s:.0f} s") from None
-            except urllib3.exceptions.HTTPError as error:
-                said = f"{self.url} does not answer: {error}"
+            except urllib3.exceptions.HTTPError as reason:
+                error = Unreachable(f"{self.url} does not answer: {reason}")
                 continue
             if len(body) > _LARGEST_ANSWER:
                 raise TooMuch(f"{self.url} answers with more than {_LARGEST_ANSWER >> 20} MiB")
@@ -105,9 +109,10 @@ class Prometheus:
             said = f"{self.url} answers with {answer.status}: {_reason(body)}"
             if any(sign in said for sign in _TOO_MUCH):
                 raise TooMuch(said)
+            error = PrometheusError(said)
             if answer.status not in _TEMPORARY:
                 break
-        raise PrometheusError(said)
+        raise error
 
 
 def _reason(body: bytes) -> str:
@@ -128,7 +133,7 @@ def _answer_of(body: bytes) -> Answer:
             raise PrometheusError(f"the answer is no range: {_reason(body)}")
         series = tuple(_series_of(entry) for entry in document["data"]["result"])
         warnings = (*document.get("warnings", ()), *document.get("infos", ()))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise PrometheusError(f"the answer is not in Prometheus' form: {error!r}") from None
     return Answer(series, tuple(str(text) for text in warnings))
 
