@@ -89,6 +89,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "writing",
         "removal",
     ),
+    "vc_egpu.usage": ("table", "sources", "reports", "output", "flags", "main"),
     "vc_egpu.sim": ("engine", "world"),
     "vc_egpu.cli": (
         "main",
@@ -140,8 +141,11 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "jobs": frozenset({"core", "metrics", "volcano", "kube", "report"}),
     "tenants": frozenset({"core", "volcano", "kube"}),
     "sim": frozenset({"core", "volcano", "kube", "report"}),
+    "usage": frozenset(),
     # The command line is the entry point of all processes.
-    "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs", "tenants"}),
+    "cli": frozenset(
+        {"core", "volcano", "kube", "report", "admission", "webhook", "jobs", "tenants", "usage"}
+    ),
 }
 """By package of ``vc_egpu``, which other packages it may import."""
 OF_THE_NODE: Final = frozenset({"core", "metrics", "volcano", "kube"})
