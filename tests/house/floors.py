@@ -89,6 +89,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "commands",
         "kubectl",
     ),
+    "vc_egpu.page": ("settings", "cluster", "serving", "main"),
     "vc_egpu_node": (
         "files",
         "kubelet_api",
@@ -125,6 +126,8 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "sim": frozenset({"core", "volcano", "kube", "report"}),
     # The command line is the entry point of all processes.
     "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs"}),
+    # The page shows what the commands show. The command line starts it by its name, as it starts all processes.
+    "page": frozenset({"core", "volcano", "kube", "report", "cli"}),
 }
 """By package of ``vc_egpu``, which other packages it may import."""
 OF_THE_NODE: Final = frozenset({"core", "volcano", "kube"})
