@@ -105,6 +105,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "commands",
         "kubectl",
     ),
+    "vc_egpu.page": ("settings", "cluster", "serving", "main"),
     "vc_egpu_node": (
         "files",
         "kubelet_api",
@@ -146,6 +147,8 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "cli": frozenset(
         {"core", "volcano", "kube", "report", "admission", "webhook", "jobs", "tenants", "usage"}
     ),
+    # The page shows what the commands show. The command line starts it by its name, as it starts all processes.
+    "page": frozenset({"core", "volcano", "kube", "report", "cli"}),
 }
 """By package of ``vc_egpu``, which other packages it may import."""
 OF_THE_NODE: Final = frozenset({"core", "metrics", "volcano", "kube"})

@@ -5,6 +5,7 @@ Reads API objects only; the sentences are those of the conditions that the admis
 
 import argparse
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ from vc_egpu.kube.wire.errors import KubeError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = parser().parse_args(sys.argv[1:] if argv is None else argv)
+    if options.command == "ui":
+        return run(options)
     collects = gc.isenabled()
     gc.disable()  # what is read is kept until the end: to look for garbage in it is half of the time
     try:
@@ -42,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
             return _print(answer, options.output)
         api = connect(options)
         namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
+        if options.command == "ui":
+            return _serve(api, namespace, options)
         return _print(COMMANDS[options.command](api, namespace, options), options.output)
     except (why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, *REFUSALS) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
@@ -51,6 +56,20 @@ def run(options: argparse.Namespace) -> int:
         return _fail(*explain(error))
     except KeyboardInterrupt:
         return _fail("interrupted", EXIT_INTERRUPTED)
+
+
+def _serve(api: ApiConnection, namespace: str, options: argparse.Namespace) -> int:
+    """The page for this user, until interrupted. It stands above this package and is loaded by its name."""
+    page = importlib.import_module("vc_egpu.page.main")
+
+    def say(url: str) -> None:
+        print(f"open {url}\n(for you alone: the link holds a secret. End with Ctrl-C)", flush=True)
+
+    try:
+        status: int = page.local(api, namespace, port=options.port, prometheus=options.prometheus, say=say)
+    except OSError as error:
+        return _fail(f"port {options.port} cannot be used: {error.strerror}", EXIT_FOUND)
+    return status
 
 
 def _print(answer: Answer, output: str) -> int:

@@ -43,6 +43,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("cards", "every card and who shares it", _cards),
         ("why", "why a Job waits, or what it got", _why),
         ("queues", "caps, use, who waits by reason", _queues),
+        ("ui", "all of this as a page in your browser, live", _ui),
         ("suspend", "have a pod's gang leave its cards for a while; its memory goes to the host", _pause),
         ("resume", "have a suspended gang come back to its cards", _pause),
         ("doctor", "is the cluster ready, is the stack well", _doctor),
@@ -82,6 +83,13 @@ def _why(flags: argparse.ArgumentParser) -> None:
 
 def _queues(flags: argparse.ArgumentParser) -> None:
     flags.add_argument("queue", nargs="*", metavar="QUEUE", help="these only; default: all")
+
+
+def _ui(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("--port", type=_port, default=0, help="on this machine alone; default: a free one")
+    flags.add_argument(
+        "--prometheus", default="", metavar="URL", help="show the past of cards, queues and pods from there"
+    )
 
 
 def _pause(flags: argparse.ArgumentParser) -> None:
@@ -137,6 +145,12 @@ def _namespace(text: str) -> str:
     if text and (problem := problem_of(text)):  # an empty one is the context's, as for kubectl
         raise argparse.ArgumentTypeError(f"the namespace {problem}")
     return text
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
