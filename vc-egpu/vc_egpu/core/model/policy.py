@@ -49,6 +49,9 @@ class Policy:
     unnamed_model_unlimited: bool = False
     """True: a queue that does not name a model does not cap it, as in Volcano."""
     preemption: bool = True
+    """False: no gang goes for another one, whatever the cause."""
+    reclaim: bool = True
+    """Whether queues take back what they deserve. False: ``deserved`` orders, and no more."""
     replacement_hold_s: float = 60.0
     """How long a running gang keeps a failed member's cards for the replacement."""
     suspended_hold_s: float = 60.0

@@ -37,7 +37,8 @@ from vc_egpu.core.model.findings import (
 )
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.placing.place import Group, groups_of
-from vc_egpu.core.room.causes import spares
+from vc_egpu.core.room import reclaim
+from vc_egpu.core.room.causes import hunts_for, spares
 from vc_egpu.core.room.victims import Guarantees, Prey, are_enough, prey
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.trial import Trial
@@ -53,10 +54,11 @@ def shortage(
     trial: Trial,
     view: GangView,
     members: Sequence[Member],
-    cause: Cause | None,
     lacks: Member | None = None,
+    *,
+    tried: bool,
 ) -> Shortage:
-    """No place for all of them now. ``cause``: making room for it was tried and failed; None: it was not.
+    """No place for all of them now. ``tried``: making room was tried where the rules allow it, and failed.
 
     The finding looks at a few kinds of members, however many there are. ``lacks``: one of a kind that is
     known to have too few places.
@@ -88,7 +90,8 @@ def shortage(
         shut=tuple(ShutNode(name, _shut_by(trial, view, worst, name)) for name in shut[:_MOST_SHUT]),
         shut_more=max(0, len(shut) - _MOST_SHUT),
         standby=standby,
-        no_victims=_no_victims(trial, view, groups, worst, cause) if explained or cause is None else None,
+        no_victims=_no_victims(trial, view, groups, worst) if explained and tried else _refused(trial, view),
+        not_reclaimed=reclaim.why_not(trial, view, members) if tried else None,
         brief=not explained,
     )
 
@@ -243,12 +246,16 @@ def _standby(trial: Trial, view: GangView, group: Group, free: int) -> Standby |
     )
 
 
-def _no_victims(
-    trial: Trial, view: GangView, groups: Sequence[Group], worst: Group, cause: Cause | None
-) -> NoVictims | None:
-    """Why making room failed, or is not tried. ``worst``: the group of which most members lack a place."""
-    if cause is None:
-        return NoVictims(Spared.REFUSED) if spares(trial, view) else None
+def _refused(trial: Trial, view: GangView) -> NoVictims | None:
+    return NoVictims(Spared.REFUSED) if spares(trial, view) else None
+
+
+def _no_victims(trial: Trial, view: GangView, groups: Sequence[Group], worst: Group) -> NoVictims | None:
+    """Why making room by priority failed. ``worst``: the group of which most members lack a place."""
+    hunts = list(hunts_for(trial, view, worst.members))
+    hunt = next((hunt for hunt in hunts if hunt.cause is Cause.PRIORITY), None)
+    if hunt is None:
+        return _refused(trial, view)
     coming = trial.coming_back()
     free = _places(trial.ledger, worst)
     lifted = trial.lift(pod.uid for pod in coming)
@@ -256,7 +263,7 @@ def _no_victims(
     trial.put_back(lifted)
     if more > free:
         return NoVictims(Spared.COMING_BACK, tuple(sorted({str(pod.gang) for pod in coming})))
-    everybody = prey(trial, cause)
+    everybody = prey(trial, hunt)
     if everybody.takes(trial, view, groups) and _is_guaranteed(trial, view, everybody):
         return NoVictims(Spared.GUARANTEED)
     if everybody.spared is not None and are_enough(everybody.spared, groups):
