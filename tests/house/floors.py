@@ -75,7 +75,18 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "main",
     ),
     "vc_egpu.report": ("shares", "cards", "gangs", "queues", "values_codec", "snapshot_codec"),
-    "vc_egpu.sim": ("engine", "world"),
+    "vc_egpu.sim": (
+        "engine",
+        "world",
+        "table",
+        "load",
+        "replay",
+        "curves",
+        "openb",
+        "churn",
+        "output",
+        "main",
+    ),
     "vc_egpu.cli": (
         "main",
         "exit_status",
@@ -124,7 +135,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "jobs": frozenset({"core", "volcano", "kube", "report"}),
     "sim": frozenset({"core", "volcano", "kube", "report"}),
     # The command line is the entry point of all processes.
-    "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs"}),
+    "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs", "sim"}),
 }
 """By package of ``vc_egpu``, which other packages it may import."""
 OF_THE_NODE: Final = frozenset({"core", "volcano", "kube"})

@@ -19,6 +19,7 @@ PROCESSES: Final = {
     "jobs": ("vc_egpu.jobs.main", "runs Volcano Jobs on clusters without Volcano"),
     "node-agent": ("vc_egpu_node.main", "offers a node's cards to the kubelet and gives them to containers"),
     "node-clean": ("vc_egpu_node.removal", "takes everything of ours off a node, on removal"),
+    "sim": ("vc_egpu.sim.main", "replays work on a cluster in memory, under several placement policies"),
     "kubectl": (
         "vc_egpu.cli.kubectl",
         "kubectl egpu: cards, why, queues, suspend, resume, doctor, stop-admitting",
