@@ -182,6 +182,11 @@ bench-takeover: venv ## measure a new leader on 5,000 nodes with 140,000 pods: s
 	@$(PY) e2e/bench_takeover.py
 bench-jobs: venv ## measure large Jobs: memory of the Job controller, and what others wait for
 	@$(PY) e2e/bench_jobs.py
+.PHONY: bench-openb bench-churn
+bench-openb: venv ## measure placement on the openb traces in OPENB_DIR (TRACES, SEEDS, POLICIES)
+	@$(PY) e2e/bench_openb.py
+bench-churn: venv ## measure placement on the same traces with departures (also LOADS, PART, HOURS)
+	@$(PY) e2e/bench_churn.py
 .PHONY: bench-isolation
 bench-isolation: venv native ## measure shares, classes and overhead of the isolation library, on the fake card
 	@$(PY) tests/bench_isolation.py

@@ -90,7 +90,18 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "removal",
     ),
     "vc_egpu.usage": ("table", "sources", "reports", "output", "flags", "main"),
-    "vc_egpu.sim": ("engine", "world"),
+    "vc_egpu.sim": (
+        "engine",
+        "world",
+        "table",
+        "load",
+        "replay",
+        "curves",
+        "openb",
+        "churn",
+        "output",
+        "main",
+    ),
     "vc_egpu.cli": (
         "main",
         "exit_status",
@@ -145,7 +156,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "usage": frozenset(),
     # The command line is the entry point of all processes.
     "cli": frozenset(
-        {"core", "volcano", "kube", "report", "admission", "webhook", "jobs", "tenants", "usage"}
+        {"core", "volcano", "kube", "report", "admission", "webhook", "jobs", "sim", "tenants", "usage"}
     ),
     # The page shows what the commands show. The command line starts it by its name, as it starts all processes.
     "page": frozenset({"core", "volcano", "kube", "report", "cli"}),

@@ -74,6 +74,8 @@ class Trial:
         self._needs: dict[tuple[int, ShareClass], Need] = {}
         self.notes: dict[object, tuple[int, object]] = {}
         """What the search for victims keeps for the next gang of the same decision."""
+        self.scratch: dict[str, object] = {}
+        """What placement policies keep for the next gang of the same decision."""
         self._versions: dict[QueueName, int] = {}
         self._rows_of: dict[str, dict[int, int]] = {}
         self._counted: set[str] = set()
