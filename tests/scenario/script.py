@@ -12,7 +12,8 @@ After every command the invariants are checked. The commands::
     silent n1 | back n1                     its kubelet falls silent: who is there stays; or is back
     out-of-service n1                       an operator says that nothing runs on a silent node any more
     queue q vgpu-h20=6 parent=org           caps by the resource's short name; also deserved.vgpu-h20=4,
-                                            guarantee.vgpu-h20=2, priority=5, closed
+                                            guarantee.vgpu-h20=2, priority=5, closed,
+                                            min-runtime=600 (seconds)
     submit train queue=q class=low members=4 h20=1 memory=60Gi cores=100 cpu=4
                                             a gang; also min=2, single, value=1000, gate=foo.io/bar, whole,
                                             native, spill, limit=8Gi (the container's own memory limit),
@@ -183,7 +184,7 @@ class Script:
         amounts: dict[str, dict[str, int]] = {}
         for key, text in options.items():
             kind, _, name = key.rpartition(".")
-            if key in {"parent", "priority"}:
+            if key in {"parent", "priority", "min-runtime"}:
                 continue
             resource = _PREFIX + name if "gpu-" in name else name
             amounts.setdefault(kind or "capability", {})[resource] = asks.mib(text)
@@ -196,6 +197,7 @@ class Script:
                 capability=amounts.get("capability", {}),
                 deserved=amounts.get("deserved", {}),
                 guarantee=amounts.get("guarantee", {}),
+                min_runtime_s=float(options["min-runtime"]) if "min-runtime" in options else None,
             )
         )
 

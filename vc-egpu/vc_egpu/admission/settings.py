@@ -110,6 +110,13 @@ def parser() -> argparse.ArgumentParser:
 def _add_spans(parser: argparse.ArgumentParser) -> None:
     """How long is waited for what."""
     parser.add_argument(
+        "--min-runtime-s",
+        type=float,
+        default=Policy().min_runtime_s,
+        help="a gang that began less than this ago is evicted for others only if nothing else helps; a queue "
+        f"says otherwise by the annotation {names.MIN_RUNTIME}",
+    )
+    parser.add_argument(
         "--replacement-hold-s",
         type=float,
         default=Policy().replacement_hold_s,
@@ -144,6 +151,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         preemption=not flags.no_preemption,
         replacement_hold_s=flags.replacement_hold_s,
         suspended_hold_s=max(0.0, flags.suspended_hold_s),
+        min_runtime_s=max(0.0, flags.min_runtime_s),
         max_gang_members=flags.max_gang_members,
     )
     return Settings(

@@ -29,6 +29,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.room.lateness import once_more
 from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
 from vc_egpu.sim.engine import Engine
 
@@ -213,6 +214,7 @@ class World:
             if not gang.plan.victims:
                 self._ungate(gang.key)
             self._orders += bool(gang.plan.suspends)
+            self._note_victims(gang.plan)
             for uid in sorted(gang.plan.victims):
                 victim = snapshot.pods.get(uid)
                 if victim is None or victim.phase is not PodPhase.PLACED:
@@ -221,6 +223,15 @@ class World:
                     self._order(uid, ordered=True)
                 else:
                     self.terminate(victim)
+
+    def _note_victims(self, plan: PlanInForce) -> None:
+        """Gangs that go whole remember when."""
+        pods = self.snapshot().pods
+        going = [pods[uid] for uid in plan.victims - plan.suspends if uid in pods]
+        for key in sorted({str(pod.gang) for pod in going if pod.phase is PodPhase.PLACED}):
+            gang, there = self.gang(key), [pod for pod in self.pods_of(key) if pod.phase is PodPhase.PLACED]
+            if all(pod.uid in plan.victims for pod in there):
+                self.state.put_gang(replace(gang, victim_at=once_more(gang.victim_at, self.now)))
 
     def carry_on_with(self, key: str, members: Collection[str]) -> None:
         """The gates of some members of a ready plan fall; then the executor is killed. The next one takes

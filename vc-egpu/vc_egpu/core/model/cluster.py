@@ -348,6 +348,8 @@ class Gang:
     until a node is made that takes its members."""
     template: tuple[tuple[str, int, PodShape], ...] = ()
     """(task, replicas, shape) of a gang whose pods its controller has not made yet (stock Volcano)."""
+    victim_at: tuple[Instant, ...] = ()
+    """When the whole gang was evicted for others: the last few times, oldest first."""
 
     @property
     def is_of_replicas(self) -> bool:
@@ -384,6 +386,8 @@ class Queue:
     weight: int = 1
     priority: int = 0
     reclaimable: bool = True
+    min_runtime_s: float | None = None
+    """A gang that began less than this ago is taken last; None: as those above say, or the controller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from vc_egpu.core.model.gangs import GangView, shares_of, task_counts, task_mini
 from vc_egpu.core.model.plan import Eviction, Suspension
 from vc_egpu.core.placing.place import Group
 from vc_egpu.core.room.causes import taking
+from vc_egpu.core.room.lateness import Lateness, lateness
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
 from vc_egpu.core.trial.trial import Trial
@@ -42,6 +43,8 @@ class Candidate:
     """Cost of the whole gang."""
     evictable: bool = True
     """Otherwise it may be suspended, and no more."""
+    lateness: Lateness = Lateness.USUAL
+    """It is tried only if those of earlier stages are not enough."""
 
     @property
     def key(self) -> str:
@@ -124,7 +127,8 @@ def prey(trial: Trial, cause: Cause) -> Prey:
             spared += pods
         elif any(pod.node in nodes for pod in pods):
             surplus = _surplus(view, pods, nodes)
-            listed.append(Candidate(view, pods, surplus, shares_of(pods), evictable=not bare))
+            late = lateness(trial, view)
+            listed.append(Candidate(view, pods, surplus, shares_of(pods), not bare, late))
     listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
     without = trial.ledger.copy()
     for booking in trial.bookings_of(pod.uid for candidate in listed for pod in candidate.pods):

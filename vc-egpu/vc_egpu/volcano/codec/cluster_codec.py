@@ -29,11 +29,13 @@ from vc_egpu.core.model.cluster import (
     Taint,
 )
 from vc_egpu.volcano import room
+from vc_egpu.volcano.codec import gang_notes
 from vc_egpu.volcano.podspec.sums import resources, units
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, NodeCard, NodeCards, Request
 from vc_egpu.volcano.words.makers import controller_in
 from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.quantity import QuantityError, parse_seconds
 from vc_egpu.volcano.words.resource_names import asked_in, classify
 
 Document = Mapping[str, Any]
@@ -244,6 +246,7 @@ def group(document: Document) -> DecodedGroup:
         created=instant(metadata.get("creationTimestamp")),
         min_task_member={task: int(count) for task, count in (spec.get("minTaskMember") or {}).items()},
         single=is_single(owner),
+        victim_at=gang_notes.decode_victim_at(annotations.get(names.VICTIM_AT, "")),
     )
     return DecodedGroup(
         gang=gang,
@@ -272,7 +275,17 @@ def queue(document: Document) -> Queue:
         weight=int(spec.get("weight") or 1),
         priority=int(spec.get("priority") or 0),
         reclaimable=spec.get("reclaimable") is not False,
+        min_runtime_s=_span_s(metadata, names.MIN_RUNTIME),
     )
+
+
+def _span_s(metadata: Document, name: str) -> float | None:
+    """The span of time in this annotation; None where there is none, or garbage."""
+    text = (metadata.get("annotations") or {}).get(name)
+    try:
+        return parse_seconds(text) if text is not None else None
+    except QuantityError:
+        return None
 
 
 def amounts(quantities: Document | None) -> dict[str, int]:

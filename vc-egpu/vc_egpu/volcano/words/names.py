@@ -55,6 +55,9 @@ AVOID_MODELS: Final = f"{DOMAIN}/avoid-models"
 PAUSE: Final = f"{DOMAIN}/pause"
 """``"true"`` on a running pod: its gang shall be suspended until this is taken off every member."""
 
+MIN_RUNTIME: Final = f"{DOMAIN}/min-runtime"
+"""On a Queue: a gang of it that began less than this ago is evicted for others only if nothing else helps."""
+
 # --- ours: what the stack writes -------------------------------------------------------------
 ROOT_QUEUE: Final = "root"
 """Above all queues; it takes no work itself."""
@@ -79,6 +82,8 @@ NODE_MODE_LABEL: Final = f"{DOMAIN}/card-mode"
 """Node label: how its cards are offered, ``shared`` (default), ``native`` or ``mig``."""
 ROLLED_BACK: Final = f"{DOMAIN}/rolled-back"
 """PodGroup annotation: how often and why the gang was rolled back, until when it waits, nodes it avoids."""
+VICTIM_AT: Final = f"{DOMAIN}/victim-at"
+"""PodGroup annotation: when the whole gang was evicted for others, the last few times."""
 CONDITION_ADMITTED: Final = f"{DOMAIN}/Admitted"
 CONDITION_SUSPENDED: Final = f"{DOMAIN}/Suspended"
 """On pods and PodGroups: whether it has left its cards for a while, or why it cannot."""
