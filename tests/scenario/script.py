@@ -19,6 +19,7 @@ After every command the invariants are checked. The commands::
                                             native, spill, limit=8Gi (the container's own memory limit),
                                             ram=1Gi, node=label:value, tolerate=key, port=80,
                                             card-policy=, node-policy=, use-cards=n1/0;n1/1, avoid-cards=,
+                                            runtime=600 (seconds within which its pods end),
                                             is=web (a label), apart-from=web;db (pods that it avoids on its
                                             node), spread=web:2 (evenly with these, maxSkew 2),
                                             template (members known before their pods are there),

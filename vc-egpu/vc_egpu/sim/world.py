@@ -199,11 +199,17 @@ class World:
             for uid in sorted(eviction.pods):
                 self.terminate(self.snapshot().pods[uid])
         self.write_plans(plan)
+        self.remember(plan)
         for wish in plan.suspensions:
             self._orders += 1
             for uid in sorted(wish.pods):
                 self._order(uid, ordered=True)
         self.carry_on()
+
+    def remember(self, plan: Plan) -> None:
+        """Gangs with claims know of them from now on."""
+        for key, reservation in plan.reservations.items():
+            self.state.put_gang(replace(self.gang(key), reservation=reservation))
 
     def carry_on(self) -> None:
         """What stands on gangs is done: gates of ready plans fall, victims of waiting ones are deleted."""
@@ -269,6 +275,7 @@ class World:
             standing = any(gang.plan is not None for gang in self.snapshot().gangs.values())
             suspension = plan.suspensions or plan.resumes or plan.evictions
             if not (plan.admissions or plan.withdrawals or plan.ready or suspension or standing):
+                self.remember(plan)
                 break
             self.apply(plan)
             self.leave()

@@ -40,6 +40,7 @@ WRITES: Final = (
     "plan",
     "strip",
     "enqueue",
+    "reserve",
     "condition",
     "carry",
     "fence",

@@ -103,7 +103,7 @@ def pod_condition_patch(pod: DecodedPod, value: Document) -> Json:
     """
     conditions = [value]
     if value["status"] == "False" and pod.waiting and is_direct(pod.source["spec"]):
-        short = value["reason"] == Reason.WAITING_FOR_CARDS.value
+        short = value["reason"] in {Reason.WAITING_FOR_CARDS.value, Reason.WAITING_FOR_TURN.value}
         reason = _UNSCHEDULABLE if short else value["reason"]
         conditions.append({**value, "type": "PodScheduled", "reason": reason})
     return {"metadata": {"uid": pod.pod.uid}, "status": {"conditions": conditions}}
@@ -126,7 +126,10 @@ def plan_patch(
         message=verdict.message,
         now=now,
     )
-    return group_patch(group, annotations={names.PLAN: plans.encode(record, nodes)}, condition=value)
+    annotations: dict[str, str | None] = {names.PLAN: plans.encode(record, nodes)}
+    if group.reserved:
+        annotations[names.RESERVED] = None  # it has its place
+    return group_patch(group, annotations=annotations, condition=value)
 
 
 def fence_patch(pod: DecodedPod, now: Instant) -> Json:

@@ -77,6 +77,14 @@ def spared(text: str, now: Instant) -> list[str]:
     return [f"it was evicted for others {often}: it is the last to go now"]
 
 
+def waits_since(text: str) -> list[str]:
+    """The PodGroup's claim as a sentence; nothing where it has none."""
+    since = gang_notes.since(text)
+    if since is None:
+        return []
+    return [f"it has been the first of its queue and class since {world.time_of(since)}, and claims cards"]
+
+
 def _stems(group: Json, members: Iterable[Json]) -> set[str]:
     """How the names of pods begin whose controller gives each new pod another name.
 

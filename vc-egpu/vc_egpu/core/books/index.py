@@ -97,6 +97,8 @@ class Index:
         self.notable = Notable()
         self.low_gangs: dict[str, None] = {}
         """Gangs of low priority, running or not."""
+        self.reserved: dict[str, None] = {}
+        """Gangs that are to get cards before others, see :class:`.cluster.Reservation`."""
         self.intern = Intern()
         self._most_parts = _SPARE_PARTS
         self._pod_charges: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
@@ -309,6 +311,10 @@ class Index:
             self.low_gangs[gang.key] = None
         else:
             self.low_gangs.pop(gang.key, None)
+        if gang.reservation is not None:
+            self.reserved[gang.key] = None
+        else:
+            self.reserved.pop(gang.key, None)
         if other:
             self._recount_pods(gang.key)
         self.planned.enter(gang)
@@ -322,6 +328,7 @@ class Index:
         self.generation += 1
         del self.gangs[key]
         self.low_gangs.pop(key, None)
+        self.reserved.pop(key, None)
         self._forget_view(key)
         self._recount_pods(key)
 

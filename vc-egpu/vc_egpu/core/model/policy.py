@@ -15,6 +15,9 @@ OFTEN: Final = 3
 OFTEN_WITHIN_S: Final = 3600.0
 """What counts as lately there."""
 
+CLAIMED_PART: Final = 0.2
+"""All claims on the cards of a model together stay below this part of them. The first one is always whole."""
+
 BINPACK: Final = "binpack"
 SPREAD: Final = "spread"
 TOPOLOGY: Final = "topology"
@@ -63,6 +66,9 @@ class Policy:
     min_runtime_s: float = DEFAULT_MIN_RUNTIME_S
     """A gang that began less than this ago is evicted for others only if nothing else helps. Queues may say
     otherwise."""
+    reserve_after_s: float = 300.0
+    """A gang that has been the first of its queue and class for so long, with only cards missing, claims some.
+    Infinite: none ever does."""
     max_gang_members: int = 2048
     max_victim_candidates: int = 512
     """Bound on the victims' search; nearest (cheapest) first."""

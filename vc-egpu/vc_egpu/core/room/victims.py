@@ -133,7 +133,7 @@ def prey(trial: Trial, cause: Cause) -> Prey:
     without = trial.ledger.copy()
     for booking in trial.bookings_of(pod.uid for candidate in listed for pod in candidate.pods):
         without.remove(booking)
-    for claim in trial.claims.of(ClaimKind.REPLACEMENT):
+    for claim in (*trial.claims.of(ClaimKind.REPLACEMENT), *trial.claims.of(ClaimKind.RESERVATION)):
         for booking in claim.bookings.values():
             without.remove(booking)  # for some gang it is room
     found = Prey(listed, without, _without_too(trial, without, spared) if spared else None)

@@ -45,6 +45,7 @@ ClaimTerms = Callable[[str, str], Terms]
 
 CLASS_OF: Final[Mapping[str, ShareClass]] = {"high": ShareClass.HIGH, "low": ShareClass.LOW}
 
+_LARGE: Final = frozenset({names.PLAN, names.RESERVED})
 _decode_request = lru_cache(maxsize=8192)(Request.decode)
 
 
@@ -72,6 +73,7 @@ class DecodedGroup:
     phase: str
     plan_text: str = ""
     rolled_back: str = ""
+    reserved: str = ""
     owner: Owner | None = None
     conditions: tuple[Document, ...] = ()
     priority_class: str = ""
@@ -79,7 +81,7 @@ class DecodedGroup:
     asks: bool = False
     """Its ``minResources`` name cards: true before any of its pods is there."""
     annotation_bytes: int = 0
-    """All its annotations but the plan (:mod:`vc_egpu.volcano.room`)."""
+    """All its annotations but the plan and the claim (:mod:`vc_egpu.volcano.room`): a plan ends the claim."""
 
 
 def instant(text: str | None) -> Instant:
@@ -254,11 +256,12 @@ def group(document: Document) -> DecodedGroup:
         phase=status.get("phase") or "",
         plan_text=annotations.get(names.PLAN, ""),
         rolled_back=annotations.get(names.ROLLED_BACK, ""),
+        reserved=annotations.get(names.RESERVED, ""),
         owner=owner,
         conditions=tuple(status.get("conditions") or ()),
         priority_class=spec.get("priorityClassName") or "",
         asks=asked_in(spec.get("minResources") or {}) is not None,
-        annotation_bytes=room.size({k: v for k, v in annotations.items() if k != names.PLAN}),
+        annotation_bytes=room.size({k: v for k, v in annotations.items() if k not in _LARGE}),
     )
 
 
