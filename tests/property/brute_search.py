@@ -165,8 +165,28 @@ Cost = tuple[int, int]
 """Cards that evicted members hold, then those that suspended ones do."""
 
 
-def cheapest_victims(snapshot: Snapshot, gang: Gang, pods: list[Pod]) -> Cost | None:
-    """The least cost over all sets of victims; None if none helps."""
+def stage(snapshot: Snapshot, pods: Iterable[Pod], now: float) -> int:
+    """How late these may go: 2 where a gang went three times within the hour, 1 where one has just begun."""
+    late = 0
+    for key in {str(pod.gang) for pod in pods}:
+        gang = snapshot.gangs[key]
+        placed = [p for p in snapshot.pods.values() if p.gang == key and p.phase is PodPhase.PLACED]
+        if sum(now - 3600 <= at <= now for at in gang.victim_at) >= 3:
+            late = 2
+        elif now - min(p.started for p in placed if p.started is not None) < 120:
+            late = max(late, 1)
+    return late
+
+
+def order(snapshot: Snapshot, evicted: list[Pod], asleep: list[Pod], now: float) -> tuple[bool, int]:
+    """Suspensions before evictions; of either kind first those of gangs that have run for long."""
+    return bool(evicted), stage(snapshot, evicted or asleep, now)
+
+
+def cheapest_victims(
+    snapshot: Snapshot, gang: Gang, pods: list[Pod], now: float
+) -> tuple[Cost, tuple[bool, int]] | None:
+    """The least cost over all sets of victims that go first, and how late they go; None if none helps."""
     by_gang: list[list[tuple[tuple[Pod, ...], tuple[Pod, ...]]]] = []
     for other in snapshot.gangs.values():
         placed = low_of(snapshot, other)
@@ -179,12 +199,12 @@ def cheapest_victims(snapshot: Snapshot, gang: Gang, pods: list[Pod]) -> Cost | 
         evicted = [pod for group, _ in choice for pod in group]
         asleep = [pod for _, group in choice for pod in group]
         choices.append(((cards_of(evicted), cards_of(asleep)), evicted, asleep))
-    choices.sort(key=lambda entry: entry[0])
+    choices.sort(key=lambda entry: (order(snapshot, entry[1], entry[2], now), entry[0]))
     for cost, evicted, asleep in choices:
         if not (evicted or asleep) or not guarantees_hold(snapshot, gang, [*evicted, *asleep]):
             continue
         if asleep and not hosts_hold(snapshot, asleep):
             continue
         if placeable(snapshot, gang, pods, [pod.uid for pod in evicted], [pod.uid for pod in asleep]):
-            return cost
+            return cost, order(snapshot, evicted, asleep, now)
     return None

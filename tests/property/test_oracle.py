@@ -17,6 +17,7 @@ from vc_egpu.core.decide import decide
 from vc_egpu.core.model.cluster import (
     Gang,
     PlanInForce,
+    Pod,
     PodPhase,
     ShareClass,
     Snapshot,
@@ -89,8 +90,8 @@ def _when_full(snapshot: Snapshot, gang: Gang, admission: Admission | None, wher
         if admission is not None:
             tally.faults.append(f"{where}: admitted, but it does not fit")
         return
-    least = search.cheapest_victims(snapshot, gang, waiting)
-    if least is None:
+    found = search.cheapest_victims(snapshot, gang, waiting, NOW)
+    if found is None:
         if admission is not None:
             tally.faults.append(f"{where}: makes room where there is none to make")
         return
@@ -98,8 +99,13 @@ def _when_full(snapshot: Snapshot, gang: Gang, admission: Admission | None, wher
     if admission is None:
         tally.counts["preemptions missed"] += 1
         return
+    least, (by_eviction, stage) = found
     cost = cost_of(snapshot, admission)
+    evicted, asleep = going(snapshot, admission)
+    if search.order(snapshot, evicted, asleep, NOW) != (by_eviction, stage):
+        tally.faults.append(f"{where}: gangs go that have just begun, or go often; others would do")
     tally.counts["preemptions"] += 1
+    tally.counts["of such as have just begun, or go often"] += stage > 0
     tally.counts["by suspension alone"] += not admission.evictions
     tally.counts["by both"] += bool(admission.evictions and admission.suspensions)
     tally.counts["preemptions at least cost"] += cost == least
@@ -109,9 +115,15 @@ def _when_full(snapshot: Snapshot, gang: Gang, admission: Admission | None, wher
     _victims_are_fair(snapshot, gang, admission, where, tally)
 
 
-def cost_of(snapshot: Snapshot, admission: Admission) -> search.Cost:
+def going(snapshot: Snapshot, admission: Admission) -> tuple[list[Pod], list[Pod]]:
+    """Who is evicted, and who is suspended."""
     evicted = [snapshot.pods[uid] for eviction in admission.evictions for uid in eviction.pods]
     asleep = [snapshot.pods[uid] for entry in admission.suspensions for uid in entry.pods]
+    return evicted, asleep
+
+
+def cost_of(snapshot: Snapshot, admission: Admission) -> search.Cost:
+    evicted, asleep = going(snapshot, admission)
     return search.cards_of(evicted), search.cards_of(asleep)
 
 
@@ -202,4 +214,5 @@ def test_decisions_agree_with_brute_force(oracle_cases: int, capsys: pytest.Capt
     assert counts["with a silent node"] * 50 >= oracle_cases
     assert counts["with rules between pods"] * 4 >= oracle_cases
     assert counts["spread and placeable"] * 100 >= oracle_cases
+    assert counts["of such as have just begun, or go often"] * 100 >= oracle_cases
     assert counts["by suspension alone"] * 50 >= oracle_cases

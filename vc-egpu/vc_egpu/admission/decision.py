@@ -88,4 +88,5 @@ def without_admissions(plan: Plan) -> Plan:
     """The operator stopped admitting: what is planned or suspended goes on, nothing new is planned."""
     stopped = Verdict(Reason.WAITING_FOR_GATE, "admitting is stopped by the operator")
     verdicts = {**plan.verdicts, **{admission.gang: stopped for admission in plan.admissions}}
-    return replace(plan, admissions=(), verdicts=verdicts)
+    # Nor does any gang lose its place in the line.
+    return replace(plan, admissions=(), verdicts=verdicts, reservations={})

@@ -20,7 +20,10 @@ PROCESSES: Final = {
     "node-agent": ("vc_egpu_node.main", "offers a node's cards to the kubelet and gives them to containers"),
     "ui": ("vc_egpu.page.main", "the page for several users, each with the rights of their own token"),
     "node-clean": ("vc_egpu_node.removal", "takes everything of ours off a node, on removal"),
-    "report": ("vc_egpu.usage.main", "idle cards, right sizes, gains, pairs and costs, from Prometheus or Parquet"),
+    "report": (
+        "vc_egpu.usage.main",
+        "idle cards, right sizes, gains, pairs and costs, from Prometheus or Parquet",
+    ),
     "sim": ("vc_egpu.sim.main", "replays work on a cluster in memory, under several placement policies"),
     "kubectl": (
         "vc_egpu.cli.kubectl",

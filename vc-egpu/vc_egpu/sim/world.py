@@ -30,6 +30,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.room.lateness import once_more
 from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
 from vc_egpu.sim.engine import Engine
 
@@ -204,11 +205,17 @@ class World:
             for uid in sorted(eviction.pods):
                 self.terminate(self.snapshot().pods[uid])
         self.write_plans(plan)
+        self.remember(plan)
         for wish in plan.suspensions:
             self._orders += 1
             for uid in sorted(wish.pods):
                 self._order(uid, ordered=True)
         self.carry_on()
+
+    def remember(self, plan: Plan) -> None:
+        """Gangs with claims know of them from now on."""
+        for key, reservation in plan.reservations.items():
+            self.state.put_gang(replace(self.gang(key), reservation=reservation))
 
     def carry_on(self) -> None:
         """What stands on gangs is done: gates of ready plans fall, victims of waiting ones are deleted."""
@@ -220,6 +227,7 @@ class World:
             if not gang.plan.victims:
                 self._ungate(gang.key)
             self._orders += bool(gang.plan.suspends)
+            self._note_victims(gang.plan)
             for uid in sorted(gang.plan.victims):
                 victim = snapshot.pods.get(uid)
                 if victim is None or victim.phase is not PodPhase.PLACED:
@@ -228,6 +236,15 @@ class World:
                     self._order(uid, ordered=True)
                 else:
                     self.terminate(victim)
+
+    def _note_victims(self, plan: PlanInForce) -> None:
+        """Gangs that go whole remember when."""
+        pods = self.snapshot().pods
+        going = [pods[uid] for uid in plan.victims - plan.suspends if uid in pods]
+        for key in sorted({str(pod.gang) for pod in going if pod.phase is PodPhase.PLACED}):
+            gang, there = self.gang(key), [pod for pod in self.pods_of(key) if pod.phase is PodPhase.PLACED]
+            if all(pod.uid in plan.victims for pod in there):
+                self.state.put_gang(replace(gang, victim_at=once_more(gang.victim_at, self.now)))
 
     def carry_on_with(self, key: str, members: Collection[str]) -> None:
         """The gates of some members of a ready plan fall; then the executor is killed. The next one takes
@@ -266,6 +283,7 @@ class World:
             standing = any(gang.plan is not None for gang in self.snapshot().gangs.values())
             suspension = plan.suspensions or plan.resumes or plan.evictions
             if not (plan.admissions or plan.withdrawals or plan.ready or suspension or standing):
+                self.remember(plan)
                 break
             self.apply(plan)
             self.leave()

@@ -103,6 +103,8 @@ class Conductor:
             elif refusal:
                 verdicts[admission.gang] = refused[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
                 self.work.mirror.bar(admission.gang, refusal, self.work.clock, now)
+        for key, reservation in plan.reservations.items():
+            self.plans.reserve(key, reservation)
         for resume in plan.resumes:
             self.suspending.resume(resume)
         for wish in plan.suspensions:
@@ -269,7 +271,7 @@ class Conductor:
                 # Where a note of a roll-back was to be left, its pods go without it.
                 if self.rolling.without_note(done.gang):
                     self.work.mirror.bar(done.gang, why, self.work.clock, now)
-            case "enqueue":
+            case "enqueue" | "reserve":
                 pass  # nothing was begun; tried again with the back-off
             case _:
                 assert_never(done.purpose)

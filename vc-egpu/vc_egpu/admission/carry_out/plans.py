@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from vc_egpu.admission.carry_out.work import Work
 from vc_egpu.admission.execution import steps, writes
 from vc_egpu.admission.execution.outcomes import GroupWrite
-from vc_egpu.admission.execution.results import Unknown
+from vc_egpu.admission.execution.results import Denied, Unknown, Written
 from vc_egpu.admission.state.gangs import Group, plan_for
-from vc_egpu.core.model.cluster import Instant, PodUid
+from vc_egpu.core.model.cluster import Instant, PodUid, Reservation
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.volcano import room
-from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec import gang_notes, plans
 from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord, PlanTooLargeError
 from vc_egpu.volcano.words import names
 
@@ -97,6 +97,31 @@ class Plans:
         logger.info("gang %s: plan removed: %s", key, why)
         self.work.write("strip", key, group, writes.strip_patch(group.decoded, rolled_back))
 
+    def reserve(self, key: str, reservation: Reservation | None) -> None:
+        """Remember a gang's place in the line, and write what is claimed for it onto its PodGroup."""
+        mirror = self.work.mirror
+        group = mirror.groups.get(key)
+        if group is None:
+            return
+        if reservation is not None and reservation.members and not self.work.is_free(key):
+            return  # the next decision says so again
+        mirror.reserve(key, reservation)
+        text = self._reserved(group, reservation)
+        if text != group.decoded.reserved and self.work.is_free(key):
+            body = writes.group_patch(group.decoded, annotations={names.RESERVED: text or None})
+            self.work.write("reserve", key, group, body)
+
+    def _reserved(self, group: Group, reservation: Reservation | None) -> str:
+        """The text of a claim; empty where there is none, or no room for it: the next leader makes one."""
+        if reservation is None or not reservation.members:
+            return ""
+        try:
+            text = gang_notes.encode_reservation(reservation, group.decoded.gang.uid, self.work.mirror.nodes)
+        except (PlanTooLargeError, KeyError):
+            return ""
+        taken = group.decoded.annotation_bytes + len(group.decoded.plan_text)
+        return text if room.fits(taken, names.RESERVED, text) else ""
+
     def enqueue(self, key: str, group: Group) -> None:
         """Let the Job's controller make the pods. One that did not notice is told once more."""
         if self.work.is_free(key):
@@ -108,6 +133,8 @@ class Plans:
     def done(self, done: GroupWrite) -> None:
         """A write to a PodGroup ended."""
         self.work.ended(done)
+        if done.purpose == "reserve" and not isinstance(done.result, Written | Denied):
+            self.work.mirror.read_claim_again(done.gang)
         if done.purpose == "plan":
             self._count_ready(done)
             self._note_drop(done)

@@ -21,7 +21,7 @@ from vc_egpu.admission.figures import Figures
 from vc_egpu.admission.state import owners
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import PodPhase, PodUid
+from vc_egpu.core.model.cluster import Instant, PodPhase, PodUid
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import POD_GROUPS, PODS
 from vc_egpu.kube.wire.errors import KubeError, NotFound, Stale
@@ -53,6 +53,8 @@ class EvictionOrder:
     """Why they go; None where an earlier order for the same pods said so already."""
     groups: tuple[DecodedGroup, ...] = ()
     """PodGroups of victims whose plan has to go first."""
+    noted_at: Instant | None = None
+    """What they remember as the moment when their gangs went for others; None: these go for themselves."""
     members: tuple[MemberWrite, ...] = ()
     """Pods that need the room: these writes are tried dry first."""
 
@@ -93,7 +95,7 @@ def carry_out(api: ApiConnection, order: EvictionOrder) -> EvictionRun:
         for group in order.groups:
             about = group.gang.key
             namespace, name = group.gang.key.split("/", 1)
-            api.patch(POD_GROUPS, name, writes.strip_patch(group), namespace)
+            api.patch(POD_GROUPS, name, writes.strip_patch(group, victim_at=order.noted_at), namespace)
         for pod in order.pods:
             about = pod.pod.gang or ""
             if _make_go(api, pod):

@@ -38,6 +38,7 @@ WRITES: Final = (
     "plan",
     "strip",
     "enqueue",
+    "reserve",
     "condition",
     "carry",
     "fence",

@@ -47,7 +47,8 @@ class Verdicts:
 
     def waiting_for_cards(self) -> Iterator[str]:
         """Gangs that found no cards."""
-        return (key for key, verdict in self._now.items() if verdict.reason is Reason.WAITING_FOR_CARDS)
+        short = {Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_TURN}
+        return (key for key, verdict in self._now.items() if verdict.reason in short)
 
     def would_take_back(self, key: str) -> bool:
         """Whether the gang's queue has less than it deserves, and there was nothing to take back for it."""

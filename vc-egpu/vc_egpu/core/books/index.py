@@ -102,6 +102,8 @@ class Index:
         self.holders = Holders()
         self.low_gangs: dict[str, None] = {}
         """Gangs of low priority, running or not."""
+        self.reserved: dict[str, None] = {}
+        """Gangs that are to get cards before others, see :class:`.cluster.Reservation`."""
         self.intern = Intern()
         self._most_parts = _SPARE_PARTS
         self._pod_charges: dict[PodUid, tuple[QueueName, str | None, Mapping[str, int]]] = {}
@@ -317,6 +319,10 @@ class Index:
             self.low_gangs[gang.key] = None
         else:
             self.low_gangs.pop(gang.key, None)
+        if gang.reservation is not None:
+            self.reserved[gang.key] = None
+        else:
+            self.reserved.pop(gang.key, None)
         if other:
             self._recount_pods(gang.key)
         self.planned.enter(gang)
@@ -330,6 +336,7 @@ class Index:
         self.generation += 1
         del self.gangs[key]
         self.low_gangs.pop(key, None)
+        self.reserved.pop(key, None)
         self._forget_view(key)
         self._recount_pods(key)
 

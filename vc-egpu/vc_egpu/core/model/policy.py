@@ -11,6 +11,15 @@ CLOCK_SKEW_S: Final = 60.0
 """Instants may be written by one machine and read by another, whose clock differs by this at most. What
 differs more is not believed."""
 
+DEFAULT_MIN_RUNTIME_S: Final = 120.0
+OFTEN: Final = 3
+"""A gang that was evicted for others so many times lately is the last to be taken."""
+OFTEN_WITHIN_S: Final = 3600.0
+"""What counts as lately there."""
+
+CLAIMED_PART: Final = 0.2
+"""All claims on the cards of a model together stay below this part of them. The first one is always whole."""
+
 BINPACK: Final = "binpack"
 SPREAD: Final = "spread"
 TOPOLOGY: Final = "topology"
@@ -76,6 +85,12 @@ class Policy:
     suspended_hold_s: float = 60.0
     """After this long a suspended gang keeps what becomes free on its cards: no newcomer of low or no
     priority gets it."""
+    min_runtime_s: float = DEFAULT_MIN_RUNTIME_S
+    """A gang that began less than this ago is evicted for others only if nothing else helps. Queues may say
+    otherwise."""
+    reserve_after_s: float = 300.0
+    """A gang that has been the first of its queue and class for so long, with only cards missing, claims some.
+    Infinite: none ever does."""
     max_gang_members: int = 2048
     max_victim_candidates: int = 512
     """Bound on the victims' search; nearest (cheapest) first."""
