@@ -271,8 +271,8 @@ def test_metrics_and_the_view_tell_who_is_where(managed: Rig) -> None:
     managed.submit(gang)
     managed.until_bound(gang)
     metrics = _get(port, "/metrics").decode()
-    assert 'egpu_queue_used{queue="team",resource="volcano.sh/vgpu-h20"} 2.0' in metrics
-    assert "egpu_share_memory_mib{" in metrics
+    assert 'egpu_queue_used{queue="team",resource="volcano.sh/vgpu-h20"} 2' in metrics
+    assert "egpu_share_memory_bytes{" in _get(port, "/metrics/shares").decode()
     page = _get(port, "/v1/snapshot")
     view = orjson.loads(page)
     on_cards = [share["pod"] for card in view["cards"] for share in card["shares"]]

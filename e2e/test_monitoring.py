@@ -86,7 +86,7 @@ def test_every_panel_of_the_dashboard_has_something_to_show(here: World, scraped
     assert _silent(scraped) == set()
     (used,) = scraped.query(f'egpu_queue_used{{queue="{here.queue}", resource="volcano.sh/vgpu-h20"}}')
     assert float(used["value"][1]) == 2
-    shown_pods = {one["metric"]["pod"] for one in scraped.query("egpu_share_memory_mib")}
+    shown_pods = {one["metric"]["pod"] for one in scraped.query("egpu_share_memory_bytes")}
     assert shown_pods >= set(here.cards("runs"))
 
 

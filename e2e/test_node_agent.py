@@ -358,9 +358,10 @@ def test_metrics_of_cards_and_containers(world: World, when: Callable[..., None]
     when(lambda: metric(world, "DCGM_FI_DEV_GPU_UTIL", UUID=uuid) == 42)
     assert metric(world, "DCGM_FI_DEV_FB_USED", UUID=uuid, gpu="1", device="nvidia1") == 1500
     who = {"namespace": NAMESPACE, "pod": "measured", "container": "main", "uuid": uuid}
-    assert metric(world, "egpu_node_container_memory_granted_mib", **who) == 2048
-    assert metric(world, "egpu_node_container_memory_used_mib", **who) == 1500
-    assert metric(world, "egpu_node_container_cores_used_percent", **who) == 40
+    assert metric(world, "egpu_node_container_memory_granted_bytes", **who) == 2048 << 20
+    assert metric(world, "egpu_node_container_memory_used_bytes", **who) == 1500 << 20
+    used = metric(world, "egpu_node_container_compute_used_seconds_total", **who)
+    when(lambda: (metric(world, "egpu_node_container_compute_used_seconds_total", **who) or 0) > (used or 0))
     fake.cards[1].used_mib, fake.cards[1].util, fake.cards[1].processes = 0, 0, []
     fake.write()
 

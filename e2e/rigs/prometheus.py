@@ -103,10 +103,11 @@ def _configuration(folder: Path, kubeconfig: Path) -> Path:
     token.touch(mode=0o600)
     token.write_text(yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"])
     configuration = yaml.safe_load((MONITORING / "scrape.yaml").read_text())
-    (job,) = configuration["scrape_configs"]
-    (discovery,) = job["kubernetes_sd_configs"]
-    discovery["kubeconfig_file"] = str(kubeconfig)
-    job["authorization"]["credentials_file"] = str(token)
+    for job in configuration["scrape_configs"]:
+        (discovery,) = job["kubernetes_sd_configs"]
+        discovery["kubeconfig_file"] = str(kubeconfig)
+        job["authorization"]["credentials_file"] = str(token)
+        job["scrape_interval"] = EVERY
     configuration["global"] = {"scrape_interval": EVERY, "evaluation_interval": EVERY}
     configuration["rule_files"] = [str(MONITORING / "rules.yaml")]
     path = folder / "prometheus.yml"

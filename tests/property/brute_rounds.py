@@ -165,21 +165,25 @@ def _gives_back(snapshot: Snapshot, paths: dict[str, list[str]], asks: Parts, vi
     )
 
 
-Found = tuple[int, search.Cost]
-"""The number of the round, and the least cost in it."""
+Cheapest = tuple[tuple[bool, int], search.Cost]
+"""How late the gangs go, and what it costs."""
+Found = tuple[int, Cheapest]
+"""The number of the round, and the best of it."""
 
 
-def least(snapshot: Snapshot, gang: Gang, waiting: list[Pod]) -> Found | None:
+def least(snapshot: Snapshot, gang: Gang, waiting: list[Pod], now: float) -> Found | None:
     """The first round in which some set of victims is enough, and what the cheapest of these costs."""
     cores = list(search.core_choices(gang, waiting))
     allowed = [shapes for shapes in cores if search.caps_allow(snapshot, gang.queue, shapes)]
-    found = [one for shapes in allowed or cores if (one := _least_of(snapshot, gang, shapes)) is not None]
+    found = [
+        one for shapes in allowed or cores if (one := _least_of(snapshot, gang, shapes, now)) is not None
+    ]
     return min(found, default=None)
 
 
-def _least_of(snapshot: Snapshot, gang: Gang, shapes: list[PodShape]) -> Found | None:
+def _least_of(snapshot: Snapshot, gang: Gang, shapes: list[PodShape], now: float) -> Found | None:
     for number, one in enumerate(distinct(rounds(snapshot, gang, shapes))):
-        cost = cheapest(snapshot, gang, shapes, one)
+        cost = cheapest(snapshot, gang, shapes, one, now)
         if cost is not None:
             return number, cost
     return None
@@ -213,8 +217,10 @@ def fits(
     return brute.fits(nodes, shapes, gang.share_class)
 
 
-def cheapest(snapshot: Snapshot, gang: Gang, shapes: list[PodShape], one: Round) -> search.Cost | None:
-    """The least cost over all sets of victims of one round; None if none helps."""
+def cheapest(
+    snapshot: Snapshot, gang: Gang, shapes: list[PodShape], one: Round, now: float
+) -> Cheapest | None:
+    """The least cost over all sets of victims of one round that go first; None if none helps."""
     everybody = [pod for pods in one.members.values() for pod in pods]
     if not everybody or not fits(snapshot, gang, shapes, everybody, [], frees_quota=one.frees_quota):
         return None
@@ -229,7 +235,7 @@ def cheapest(snapshot: Snapshot, gang: Gang, shapes: list[PodShape], one: Round)
         evicted = [pod for group, _ in choice for pod in group]
         asleep = [pod for _, group in choice for pod in group]
         choices.append(((search.cards_of(evicted), search.cards_of(asleep)), evicted, asleep))
-    choices.sort(key=lambda entry: entry[0])
+    choices.sort(key=lambda entry: (search.order(snapshot, entry[1], entry[2], now), entry[0]))
     for cost, evicted, asleep in choices:
         victims = [*evicted, *asleep]
         if not victims or not search.guarantees_hold(snapshot, gang, victims) or not one.may_go(victims):
@@ -237,5 +243,5 @@ def cheapest(snapshot: Snapshot, gang: Gang, shapes: list[PodShape], one: Round)
         if asleep and not search.hosts_hold(snapshot, asleep):
             continue
         if fits(snapshot, gang, shapes, evicted, asleep, frees_quota=one.frees_quota):
-            return cost
+            return search.order(snapshot, evicted, asleep, now), cost
     return None

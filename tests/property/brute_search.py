@@ -172,3 +172,21 @@ def hosts_hold(snapshot: Snapshot, suspended: list[Pod]) -> bool:
 
 Cost = tuple[int, int]
 """Cards that evicted members hold, then those that suspended ones do."""
+
+
+def stage(snapshot: Snapshot, pods: Iterable[Pod], now: float) -> int:
+    """How late these may go: 2 where a gang went three times within the hour, 1 where one has just begun."""
+    late = 0
+    for key in {str(pod.gang) for pod in pods}:
+        gang = snapshot.gangs[key]
+        placed = [p for p in snapshot.pods.values() if p.gang == key and p.phase is PodPhase.PLACED]
+        if sum(now - 3600 <= at <= now for at in gang.victim_at) >= 3:
+            late = 2
+        elif now - min(p.started for p in placed if p.started is not None) < 120:
+            late = max(late, 1)
+    return late
+
+
+def order(snapshot: Snapshot, evicted: list[Pod], asleep: list[Pod], now: float) -> tuple[bool, int]:
+    """Suspensions before evictions; of either kind first those of gangs that have run for long."""
+    return bool(evicted), stage(snapshot, evicted or asleep, now)

@@ -247,6 +247,8 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
     odd = random.Random(f"{key} class {rng.getstate()[1][:2]}")
     some = random.Random(f"{key} some {rng.getstate()[1][:2]}")
     likely = some.choice([0.4, 1.0])
+    lately = random.Random(f"{key} lately {rng.getstate()[1][:2]}")
+    fresh, often = lately.random() < 0.25, lately.random() < 0.08
     gangs = {**snapshot.gangs, key: Gang(key, key, queue, share_class, 0, 1, 0.0)}
     alike = rng.random() < 0.5
     pods = dict(snapshot.pods)
@@ -264,6 +266,7 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
                     protected=protected and some.random() < likely,
                     bare=bare and some.random() < likely,
                     suspendable=suspendable,
+                    started=float(lately.randint(1890, 1995)) if fresh else pod.started,
                 )
                 break
             shape = random_shape(rng, snapshot, native=rng.random() < 0.1, load=True)
@@ -276,6 +279,7 @@ def _run(rng: random.Random, snapshot: Snapshot, key: str, target: float) -> Sna
         return snapshot
     least = count if rng.random() < 0.7 else rng.randint(max(1, count - 2), count)
     gang = Gang(key, f"uid-{key}", queue, share_class, 0, least, 0.0, single=rng.random() < 0.2)
+    gang = replace(gang, victim_at=(500.0, 900.0, 1500.0) if often else ())
     return replace(snapshot, pods=pods, gangs={**snapshot.gangs, key: gang})
 
 

@@ -89,12 +89,12 @@ def _message(plan: Plan) -> str:
 
 def _when_full(snapshot: Snapshot, gang: Gang, admission: Admission | None, where: str, tally: Tally) -> None:
     waiting = [pod for pod in snapshot.pods.values() if pod.gang == gang.key]
-    least = rounds.least(snapshot, gang, waiting)
+    least = rounds.least(snapshot, gang, waiting, NOW)
     if least is None:
         if admission is not None:
             tally.faults.append(f"{where}: makes room where there is none to make")
         return
-    number, wanted = least
+    number, (late, wanted) = least
     kind = _kind(snapshot, gang, waiting, number)
     tally.counts[f"{kind} possible"] += 1
     if admission is None:
@@ -102,6 +102,10 @@ def _when_full(snapshot: Snapshot, gang: Gang, admission: Admission | None, wher
         return
     cost = cost_of(snapshot, admission)
     tally.counts[kind] += 1
+    evicted, asleep = going(snapshot, admission)
+    if search.order(snapshot, evicted, asleep, NOW) != late:
+        tally.faults.append(f"{where}: gangs go that have just begun, or go often; others would do")
+    tally.counts["of such as have just begun, or go often"] += late[1] > 0
     tally.counts["by suspension alone"] += not admission.evictions
     tally.counts["by both"] += bool(admission.evictions and admission.suspensions)
     tally.counts[f"{kind} at least cost"] += cost == wanted
@@ -121,9 +125,15 @@ def _kind(snapshot: Snapshot, gang: Gang, waiting: list[Pod], number: int) -> st
     raise AssertionError("no such round")
 
 
-def cost_of(snapshot: Snapshot, admission: Admission) -> search.Cost:
+def going(snapshot: Snapshot, admission: Admission) -> tuple[list[Pod], list[Pod]]:
+    """Who is evicted, and who is suspended."""
     evicted = [snapshot.pods[uid] for eviction in admission.evictions for uid in eviction.pods]
     asleep = [snapshot.pods[uid] for entry in admission.suspensions for uid in entry.pods]
+    return evicted, asleep
+
+
+def cost_of(snapshot: Snapshot, admission: Admission) -> search.Cost:
+    evicted, asleep = going(snapshot, admission)
     return search.cards_of(evicted), search.cards_of(asleep)
 
 
@@ -258,4 +268,5 @@ def test_decisions_agree_with_brute_force(oracle_cases: int, capsys: pytest.Capt
     assert counts["with a silent node"] * 50 >= oracle_cases
     assert counts["with rules between pods"] * 4 >= oracle_cases
     assert counts["spread and placeable"] * 100 >= oracle_cases
+    assert counts["of such as have just begun, or go often"] * 100 >= oracle_cases
     assert counts["by suspension alone"] * 50 >= oracle_cases

@@ -59,6 +59,7 @@ def shape(options: dict[str, str]) -> PodShape:
         card_policy=options.get("card-policy", ""),
         node_policy=options.get("node-policy", ""),
         neighbours=neighbours(options),
+        runtime_s=float(options["runtime"]) if "runtime" in options else None,
     )
 
 

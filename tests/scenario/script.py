@@ -13,12 +13,14 @@ After every command the invariants are checked. The commands::
     out-of-service n1                       an operator says that nothing runs on a silent node any more
     queue q vgpu-h20=6 parent=org           caps by the resource's short name; also deserved.vgpu-h20=4,
                                             guarantee.vgpu-h20=2, priority=5, closed, keeps (it is not
-                                            reclaimable), no-preemption (not within its cap)
+                                            reclaimable), no-preemption (not within its cap),
+                                            min-runtime=600 (seconds)
     submit train queue=q class=low members=4 h20=1 memory=60Gi cores=100 cpu=4
                                             a gang; also min=2, single, value=1000, gate=foo.io/bar, whole,
                                             native, spill, limit=8Gi (the container's own memory limit),
                                             ram=1Gi, node=label:value, tolerate=key, port=80,
                                             card-policy=, node-policy=, use-cards=n1/0;n1/1, avoid-cards=,
+                                            runtime=600 (seconds within which its pods end),
                                             is=web (a label), apart-from=web;db (pods that it avoids on its
                                             node), spread=web:2 (evenly with these, maxSkew 2),
                                             template (members known before their pods are there),
@@ -185,7 +187,7 @@ class Script:
         amounts: dict[str, dict[str, int]] = {}
         for key, text in options.items():
             kind, _, name = key.rpartition(".")
-            if key in {"parent", "priority"}:
+            if key in {"parent", "priority", "min-runtime"}:
                 continue
             resource = _PREFIX + name if "gpu-" in name else name
             amounts.setdefault(kind or "capability", {})[resource] = asks.mib(text)
@@ -200,6 +202,7 @@ class Script:
                 capability=amounts.get("capability", {}),
                 deserved=amounts.get("deserved", {}),
                 guarantee=amounts.get("guarantee", {}),
+                min_runtime_s=float(options["min-runtime"]) if "min-runtime" in options else None,
             )
         )
 

@@ -12,6 +12,12 @@ def story(plan: Plan, world: World) -> list[str]:
     """A plan as lines: who goes, who comes, who waits and why."""
     lines = [f"withdraw {entry.gang}: {entry.why}" for entry in plan.withdrawals]
     lines += [f"ready {entry.gang}" for entry in plan.ready]
+    for key, reservation in plan.reservations.items():
+        if reservation is not None and reservation.members:
+            claimed = [str(share.card) for place in reservation.members.values() for _, share in place.shares]
+            lines.append(f"claim {' '.join(claimed)} for {key}")
+        elif (known := world.gang(key).reservation) is not None and known.members:
+            lines.append(f"claim nothing for {key} any more")
     pods = world.snapshot().pods
     for going in plan.evictions:
         lines.append(f"evict {going.gang}, it cannot be brought back: {_names(pods, going.pods)}")

@@ -79,7 +79,7 @@ def serve(stand_in: StandIn, folder: Path, story: Callable[[Post, WebhookServer]
 
                 await story(post, server)
                 exposed = await (await session.get(f"http://127.0.0.1:{metrics_port}/metrics")).text()
-                assert "vc_egpu_webhook_review_seconds" in exposed
+                assert "egpu_webhook_review_seconds" in exposed
         finally:
             await server.stop()
             caches.stop()

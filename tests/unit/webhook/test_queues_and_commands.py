@@ -16,6 +16,7 @@ from unit.webhook.world import (
     queue,
     update,
 )
+from vc_egpu.volcano.words import names
 from vc_egpu.webhook.protocol.context import MAX_QUEUE_DEPTH, Context, Review
 from vc_egpu.webhook.protocol.questions import Subject
 from vc_egpu.webhook.reviews.commands import review_command
@@ -379,3 +380,35 @@ def test_a_thousand_unknown_models_cost_no_more_than_the_few_that_are_told_of(
     assert decision.allowed
     assert len(decision.warnings) == 6
     assert len(looked_for) <= 6
+
+
+def spared_for(span: object, stored: Json = A) -> Json:
+    """The queue with this minimum run time."""
+    annotations = {} if span is None else {names.MIN_RUNTIME: span}
+    return {**copy.deepcopy(stored), "metadata": {**stored["metadata"], "annotations": annotations}}
+
+
+@pytest.mark.parametrize("span", ["soon", "-1", "", "99999d"])
+def test_a_minimum_run_time_that_is_none_is_refused(span: str) -> None:
+    assert names.MIN_RUNTIME in message(spared_for(span))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_raised"),
+    [
+        (None, "30s", False),
+        (None, "2m", False),
+        (None, "3m", True),
+        ("10m", "5m", False),
+        ("10m", "1h", True),
+        ("30s", None, True),
+        ("soon", "soon", False),
+    ],
+)
+def test_only_a_longer_minimum_run_time_needs_set_cap(
+    before: str | None, after: str | None, is_raised: bool
+) -> None:
+    """Others get theirs back later: it gives the queue more."""
+    said = message(spared_for(after), spared_for(before))
+    assert (names.VERB_SET_CAP in said) is is_raised
+    assert bool(said) is is_raised

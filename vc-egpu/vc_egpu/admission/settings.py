@@ -1,6 +1,7 @@
 """The settings of the admission controller: flags and environment, parsed once, passed down as a value."""
 
 import argparse
+import math
 import os
 import socket
 import uuid
@@ -44,6 +45,8 @@ class Settings:
     keep_managed_fields: bool = False
     """True: who wrote which field of the PodGroups of Volcano Jobs goes on being noted."""
     policy: Policy = Policy()  # noqa: RUF009 - frozen
+    share_metrics: bool = True
+    """Whether there is a page of metrics with a series for each share."""
     drain: bool = False
     verbose: bool = False
 
@@ -108,6 +111,12 @@ def parser() -> argparse.ArgumentParser:
         help="leave metadata.managedFields on the PodGroups of Volcano Jobs",
     )
     flags.add_argument(
+        "--share-metrics",
+        choices=("on", "off"),
+        default="on",
+        help="off: no page /metrics/shares, which has three series for each share",
+    )
+    flags.add_argument(
         "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
     )
     flags.add_argument("-v", "--verbose", action="store_true")
@@ -116,6 +125,20 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_spans(parser: argparse.ArgumentParser) -> None:
     """How long is waited for what."""
+    parser.add_argument(
+        "--min-runtime-s",
+        type=float,
+        default=Policy().min_runtime_s,
+        help="a gang that began less than this ago is evicted for others only if nothing else helps; a queue "
+        f"says otherwise by the annotation {names.MIN_RUNTIME}",
+    )
+    parser.add_argument(
+        "--reserve-after-s",
+        type=float,
+        default=Policy().reserve_after_s,
+        help="a gang that was the first of its queue and class for so long, with only cards missing, claims "
+        "those that will serve it soonest; 0: none ever does",
+    )
     parser.add_argument(
         "--replacement-hold-s",
         type=float,
@@ -152,6 +175,8 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         reclaim=not flags.no_reclaim,
         replacement_hold_s=flags.replacement_hold_s,
         suspended_hold_s=max(0.0, flags.suspended_hold_s),
+        min_runtime_s=max(0.0, flags.min_runtime_s),
+        reserve_after_s=flags.reserve_after_s if flags.reserve_after_s > 0 else math.inf,
         max_gang_members=flags.max_gang_members,
     )
     return Settings(
@@ -169,6 +194,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         stranded_after_s=max(0.0, flags.stranded_after_s),
         keep_managed_fields=flags.keep_managed_fields,
         policy=policy,
+        share_metrics=flags.share_metrics == "on",
         drain=flags.drain,
         verbose=flags.verbose,
     )

@@ -4,10 +4,11 @@ Used by the scenario and property tests and by trace replay. It decides nothing:
 the same core as the admission controller does, and every step is judged by the same invariants.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from vc_egpu.core.books.capacity import need_of, pods_fitting
+from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.state import ClusterState, index_of
 from vc_egpu.core.check import invariants
 from vc_egpu.core.decide import decide
@@ -29,10 +30,12 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.room.lateness import once_more
 from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
 from vc_egpu.sim.engine import Engine
 
 Tasks = tuple[tuple[str, int, PodShape], ...]
+Scheduler = Callable[[Index, Pod], NodeName | None]
 
 
 class ImpossibleWorldError(AssertionError):
@@ -60,6 +63,10 @@ class World:
         """Gangs whose pods the node agents could suspend."""
         self.broken: set[str] = set()
         """Gangs whose pods cannot be brought back once they are suspended."""
+        self.scheduler: Scheduler | None = None
+        """Binds pods without cards; None: the first node by name that takes it gets it."""
+        self._suspends = False
+        """Whether the agents could ever suspend anything."""
         self._orders = 0
         self._owners: dict[str, _Owner] = {}
         self._slots: dict[PodUid, tuple[str, int]] = {}
@@ -142,6 +149,9 @@ class World:
 
     def agents(self) -> None:
         """The node agents carry out what stands on pods: orders, and orders that were taken back."""
+        self._suspends = self._suspends or bool(self.suspendable)
+        if not self._suspends and not self.state.somebody_is_away:
+            return
         snapshot = self.snapshot()
         for pod in list(snapshot.pods.values()):
             if pod.phase is not PodPhase.PLACED or is_on_a_silent_node(pod, snapshot.nodes):
@@ -160,11 +170,8 @@ class World:
         gated. On silent nodes nothing of this happens."""
         self.agents()
         snapshot = self.snapshot()
-        gone = [
-            pod
-            for pod in snapshot.pods.values()
-            if pod.phase is PodPhase.TERMINATING and not is_on_a_silent_node(pod, snapshot.nodes)
-        ]
+        leaving = [snapshot.pods[uid] for uid in index_of(snapshot).notable.terminating]
+        gone = [pod for pod in leaving if not is_on_a_silent_node(pod, snapshot.nodes)]
         for pod in gone:
             self._remove(pod)
         return gone
@@ -198,21 +205,29 @@ class World:
             for uid in sorted(eviction.pods):
                 self.terminate(self.snapshot().pods[uid])
         self.write_plans(plan)
+        self.remember(plan)
         for wish in plan.suspensions:
             self._orders += 1
             for uid in sorted(wish.pods):
                 self._order(uid, ordered=True)
         self.carry_on()
 
+    def remember(self, plan: Plan) -> None:
+        """Gangs with claims know of them from now on."""
+        for key, reservation in plan.reservations.items():
+            self.state.put_gang(replace(self.gang(key), reservation=reservation))
+
     def carry_on(self) -> None:
         """What stands on gangs is done: gates of ready plans fall, victims of waiting ones are deleted."""
         snapshot = self.snapshot()
-        for gang in sorted(snapshot.gangs.values(), key=lambda gang: gang.key):
+        for key in sorted(index_of(snapshot).planned.bookings):
+            gang = snapshot.gangs[key]
             if gang.plan is None:
                 continue
             if not gang.plan.victims:
                 self._ungate(gang.key)
             self._orders += bool(gang.plan.suspends)
+            self._note_victims(gang.plan)
             for uid in sorted(gang.plan.victims):
                 victim = snapshot.pods.get(uid)
                 if victim is None or victim.phase is not PodPhase.PLACED:
@@ -224,6 +239,15 @@ class World:
                     self._order(uid, ordered=True, off_quota=frees)
                 else:
                     self.terminate(victim)
+
+    def _note_victims(self, plan: PlanInForce) -> None:
+        """Gangs that go whole remember when."""
+        pods = self.snapshot().pods
+        going = [pods[uid] for uid in plan.victims - plan.suspends if uid in pods]
+        for key in sorted({str(pod.gang) for pod in going if pod.phase is PodPhase.PLACED}):
+            gang, there = self.gang(key), [pod for pod in self.pods_of(key) if pod.phase is PodPhase.PLACED]
+            if all(pod.uid in plan.victims for pod in there):
+                self.state.put_gang(replace(gang, victim_at=once_more(gang.victim_at, self.now)))
 
     def carry_on_with(self, key: str, members: Collection[str]) -> None:
         """The gates of some members of a ready plan fall; then the executor is killed. The next one takes
@@ -263,6 +287,7 @@ class World:
             standing = any(gang.plan is not None for gang in self.snapshot().gangs.values())
             suspension = plan.suspensions or plan.resumes or plan.evictions
             if not (plan.admissions or plan.withdrawals or plan.ready or suspension or standing):
+                self.remember(plan)
                 break
             self.apply(plan)
             self.leave()
@@ -284,11 +309,15 @@ class World:
 
     def gang(self, key: str) -> Gang:
         """The gang as it stands."""
-        return self.snapshot().gangs[key]
+        gang = self.state.gang(key)
+        if gang is None:
+            raise KeyError(key)
+        return gang
 
     def pods_of(self, key: str) -> list[Pod]:
         """The gang's pods, in order."""
-        pods = [pod for pod in self.snapshot().pods.values() if pod.gang == key]
+        index = index_of(self.snapshot())
+        pods = [index.pods[uid] for uid in index.pods_of.get(key, ())]
         return sorted(pods, key=lambda pod: (pod.task, pod.index, pod.uid))
 
     # --- inside ----------------------------------------------------------------------------------
@@ -340,9 +369,10 @@ class World:
 
     def _reborn(self, pod: Pod) -> None:
         owner = self._owners.get(pod.gang) if pod.gang is not None else None
+        gang = self.state.gang(pod.gang) if pod.gang is not None else None
         slot = self._slots.pop(pod.uid, None)
-        if owner is not None and owner.recreate and slot is not None and pod.gang in self.snapshot().gangs:
-            self._bear(self.gang(str(pod.gang)), *slot, pod.shape)
+        if owner is not None and owner.recreate and slot is not None and gang is not None:
+            self._bear(gang, *slot, pod.shape)
 
     def _ungate(self, key: str) -> None:
         gang = self.gang(key)
@@ -363,7 +393,7 @@ class World:
         member = plan.members.get(plan_key(pod))
         if member is None or pod.phase is not PodPhase.GATED:
             return
-        node = member.node if member.node is not None else self._bind(pod.shape)
+        node = member.node if member.node is not None else self._bind(pod)
         self.state.put_pod(
             replace(
                 pod,
@@ -377,10 +407,12 @@ class World:
             )
         )
 
-    def _bind(self, shape: PodShape) -> NodeName | None:
-        """Where a scheduler would put a pod without cards: the first node by name that takes it."""
+    def _bind(self, pod: Pod) -> NodeName | None:
+        """Where a scheduler would put a pod without cards."""
         index = index_of(self.snapshot())
-        need = need_of(index.ledger, shape, ShareClass.UNSET)
-        fitting = pods_fitting(index.ledger, need, index.mask(shape))
+        if self.scheduler is not None:
+            return self.scheduler(index, pod)
+        need = need_of(index.ledger, pod.shape, ShareClass.UNSET)
+        fitting = pods_fitting(index.ledger, need, index.mask(pod.shape))
         names = sorted(name for name, row in index.ledger.rows.items() if fitting[row] > 0)
         return names[0] if names else None

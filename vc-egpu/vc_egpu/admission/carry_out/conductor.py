@@ -65,7 +65,13 @@ class Conductor:
         """A conductor for this work, with nothing under way."""
         plans, members = Plans(work, authority), Members(work)
         suspending = Suspending(
-            work.mirror, work.executor, work.reports, suspend_timeout_s, work.counters, stranded_after_s
+            work.mirror,
+            work.executor,
+            work.reports,
+            suspend_timeout_s,
+            work.counters,
+            stranded_after_s,
+            figures=work.figures,
         )
         rolling = RollBacks(work.mirror, work.reports)
         return cls(work, plans, members, suspending, rolling, Victims(work, plans, members, suspending))
@@ -97,6 +103,8 @@ class Conductor:
             elif refusal:
                 verdicts[admission.gang] = refused[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
                 self.work.mirror.bar(admission.gang, refusal, self.work.clock, now)
+        for key, reservation in plan.reservations.items():
+            self.plans.reserve(key, reservation)
         for resume in plan.resumes:
             self.suspending.resume(resume)
         for wish in plan.suspensions:
@@ -231,7 +239,8 @@ class Conductor:
                 self._report_done(done)
             case OrphanRemoval():
                 self.work.count("orphans")
-                self.work.evictions.by_cause[Cause.BYPASS] += 1
+                orphan = self.work.mirror.pods.get(done.uid)
+                self.work.figures.evicted([orphan] if orphan is not None else [], Cause.BYPASS)
             case GroupLookup():
                 self._found(done)
             case _:
@@ -262,7 +271,7 @@ class Conductor:
                 # Where a note of a roll-back was to be left, its pods go without it.
                 if self.rolling.without_note(done.gang):
                     self.work.mirror.bar(done.gang, why, self.work.clock, now)
-            case "enqueue":
+            case "enqueue" | "reserve":
                 pass  # nothing was begun; tried again with the back-off
             case _:
                 assert_never(done.purpose)

@@ -61,7 +61,8 @@ class Victims:
             self.work.event(pod, rule.event, told)
         self.work.count("evicted", len(pods))
         tried = self.members.writes_of(key, group.plan)
-        self._start(EvictionOrder(key, group.plan.plan_id, pods, group.plan.cause, whole, tried))
+        noted_at = self.suspending.telling.wall()
+        self._start(EvictionOrder(key, group.plan.plan_id, pods, group.plan.cause, whole, noted_at, tried))
 
     def _suspend_for(self, key: str, group: Group, plan: PlanRecord) -> bool:
         """Have those leave their cards that can; whether they are to be waited for first."""
@@ -95,6 +96,7 @@ class Victims:
         rule = RULES[eviction.cause]
         for pod in pods:
             self.work.event(pod, rule.event, rule.said())
+            self.work.figures.came_of(pod, "broken")
         self.work.count("evicted_broken", len(pods))
         whole = whole_gangs(self.work.mirror, pods, eviction.pods)
         self._start(EvictionOrder(eviction.gang, "", pods, eviction.cause, whole))

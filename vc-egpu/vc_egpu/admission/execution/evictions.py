@@ -15,13 +15,13 @@ from typing import Final
 
 from vc_egpu.admission.execution import writes
 from vc_egpu.admission.execution.executor import Executor
-from vc_egpu.admission.execution.operations import ByCause, none_yet
 from vc_egpu.admission.execution.outcomes import EvictionRun, Json
 from vc_egpu.admission.execution.results import Denied, result_of
+from vc_egpu.admission.figures import Figures
 from vc_egpu.admission.state import owners
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import PodPhase, PodUid
+from vc_egpu.core.model.cluster import Instant, PodPhase, PodUid
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import POD_GROUPS, PODS
 from vc_egpu.kube.wire.errors import KubeError, NotFound, Stale
@@ -53,6 +53,8 @@ class EvictionOrder:
     """Why they go; None where an earlier order for the same pods said so already."""
     groups: tuple[DecodedGroup, ...] = ()
     """PodGroups of victims whose plan has to go first."""
+    noted_at: Instant | None = None
+    """What they remember as the moment when their gangs went for others; None: these go for themselves."""
     members: tuple[MemberWrite, ...] = ()
     """Pods that need the room: these writes are tried dry first."""
 
@@ -93,7 +95,7 @@ def carry_out(api: ApiConnection, order: EvictionOrder) -> EvictionRun:
         for group in order.groups:
             about = group.gang.key
             namespace, name = group.gang.key.split("/", 1)
-            api.patch(POD_GROUPS, name, writes.strip_patch(group), namespace)
+            api.patch(POD_GROUPS, name, writes.strip_patch(group, victim_at=order.noted_at), namespace)
         for pod in order.pods:
             about = pod.pod.gang or ""
             if _make_go(api, pod):
@@ -166,8 +168,7 @@ class Evictions:
     """Orders on a thread, by beneficiary."""
     stripped: set[str] = field(default_factory=set)
     """Gangs whose plan these orders take away: no other write of theirs begins meanwhile."""
-    by_cause: ByCause = field(default_factory=none_yet)
-    """Pods that were asked to go since this process leads, for the metrics."""
+    figures: Figures = field(default_factory=Figures)
 
     def left(self, mirror: Mirror, victims: Collection[PodUid]) -> tuple[DecodedPod, ...]:
         """Victims that were not asked to go yet."""
@@ -180,7 +181,7 @@ class Evictions:
             return
         self.under_way[order.beneficiary] = order
         if order.cause is not None:
-            self.by_cause[order.cause] += len(order.pods)
+            self.figures.evicted(order.pods, order.cause)
         self.begun.update({pod.pod.uid: clock for pod in order.pods})
         self.stripped.update(group.gang.key for group in order.groups)
         failed = EvictionRun(gang=order.beneficiary, plan_id=order.plan_id)

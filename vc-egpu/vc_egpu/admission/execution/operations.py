@@ -6,8 +6,6 @@ as Prometheus sees it, and no alert would tell of the first failure.
 
 from typing import Final, Literal, get_args
 
-from vc_egpu.core.model.causes import Cause
-
 Operation = Literal[
     "decisions",
     "enqueued",
@@ -40,6 +38,7 @@ WRITES: Final = (
     "plan",
     "strip",
     "enqueue",
+    "reserve",
     "condition",
     "carry",
     "fence",
@@ -58,12 +57,3 @@ ByWrite = dict[str, int]
 def none_refused() -> ByWrite:
     """All kinds."""
     return dict.fromkeys(WRITES, 0)
-
-
-ByCause = dict[Cause, int]
-"""Pods by the cause for which they had to go."""
-
-
-def none_yet() -> ByCause:
-    """All causes."""
-    return dict.fromkeys(Cause, 0)

@@ -10,8 +10,9 @@ from typing import Any, Final
 from vc_egpu.admission.execution.results import NotSent
 from vc_egpu.core.model.cluster import Instant, MemberPlacement, Node, NodeName, Share, ShareClass
 from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.room.lateness import once_more
 from vc_egpu.volcano import room
-from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec import gang_notes, plans
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup, Document
 from vc_egpu.volcano.codec.plans import PlanRecord
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
@@ -68,9 +69,17 @@ def unrecorded(body: Json, group: DecodedGroup) -> Json:
     return {**body, "metadata": {**body["metadata"], "managedFields": [{}]}}
 
 
-def strip_patch(group: DecodedGroup, rolled_back: str | None = None) -> Json:
-    """A merge patch that takes the plan off a PodGroup, and notes a roll-back (its back-off, encoded)."""
+def strip_patch(
+    group: DecodedGroup, rolled_back: str | None = None, *, victim_at: Instant | None = None
+) -> Json:
+    """A merge patch that takes the plan off a PodGroup.
+
+    In the same write it notes a roll-back (its back-off, encoded), or when the gang went for others.
+    """
     annotations: dict[str, str | None] = {names.PLAN: None}
+    if victim_at is not None:
+        times = once_more(group.gang.victim_at, victim_at)
+        annotations[names.VICTIM_AT] = gang_notes.encode_victim_at(times)
     if rolled_back is not None:
         annotations[names.ROLLED_BACK] = rolled_back
     return group_patch(group, annotations=annotations)
@@ -94,7 +103,7 @@ def pod_condition_patch(pod: DecodedPod, value: Document) -> Json:
     """
     conditions = [value]
     if value["status"] == "False" and pod.waiting and is_direct(pod.source["spec"]):
-        short = value["reason"] == Reason.WAITING_FOR_CARDS.value
+        short = value["reason"] in {Reason.WAITING_FOR_CARDS.value, Reason.WAITING_FOR_TURN.value}
         reason = _UNSCHEDULABLE if short else value["reason"]
         conditions.append({**value, "type": "PodScheduled", "reason": reason})
     return {"metadata": {"uid": pod.pod.uid}, "status": {"conditions": conditions}}
@@ -117,7 +126,10 @@ def plan_patch(
         message=verdict.message,
         now=now,
     )
-    return group_patch(group, annotations={names.PLAN: plans.encode(record, nodes)}, condition=value)
+    annotations: dict[str, str | None] = {names.PLAN: plans.encode(record, nodes)}
+    if group.reserved:
+        annotations[names.RESERVED] = None  # it has its place
+    return group_patch(group, annotations=annotations, condition=value)
 
 
 def fence_patch(pod: DecodedPod, now: Instant) -> Json:

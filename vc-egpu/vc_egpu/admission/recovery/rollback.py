@@ -23,7 +23,14 @@ STARVED_S: Final = 600.0
 """A running gang that lacks members whose replacements find no room is given up after this long."""
 
 
-_NO_ROOM: Final = frozenset({Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_MODEL, Reason.WAITING_FOR_EVICTION})
+_NO_ROOM: Final = frozenset(
+    {
+        Reason.WAITING_FOR_CARDS,
+        Reason.WAITING_FOR_TURN,
+        Reason.WAITING_FOR_MODEL,
+        Reason.WAITING_FOR_EVICTION,
+    }
+)
 
 
 @dataclass(slots=True)

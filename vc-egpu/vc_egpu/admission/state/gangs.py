@@ -16,12 +16,13 @@ from vc_egpu.core.model.cluster import (
     PodShape,
     PodUid,
     QueueName,
+    Reservation,
     Resources,
     ShareClass,
     plan_key,
 )
 from vc_egpu.core.model.plan import Admission
-from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec import gang_notes, plans
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
 from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
@@ -56,6 +57,10 @@ class Group:
     """Keys of planned members that have not been carried out."""
     opened: str = ""
     """The note on a roll-back whose nodes are left out no longer."""
+    first_since: Instant = 0.0
+    """Since when it has been the first of its queue and class that lacks only cards; 0: it is not."""
+    claim: Reservation | None = None
+    """What is claimed for it, as it stands on the PodGroup or is being written there."""
     ours: bool = False
     """It had members that ask for cards, or a plan: of other PodGroups nothing is decided, nor told."""
 
@@ -73,6 +78,22 @@ class Group:
             and self.plan.state == "waiting"
             and bool(self.outstanding)
         )
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """What the decision is to know of its place in the line."""
+        return self.claim or (Reservation(self.first_since) if self.first_since else None)
+
+    def reserve(self, reservation: Reservation | None) -> None:
+        """The decision says so; a claim is to be written, or taken off."""
+        self.first_since = reservation.since if reservation is not None else 0.0
+        self.claim = reservation if reservation is not None and reservation.members else None
+
+    def read_claim(self, nodes: Mapping[NodeName, Node], first_since: Instant = 0.0) -> None:
+        """Read the annotation against the present inventory. ``first_since``: where it does not say so."""
+        found = gang_notes.decode_reservation(self.decoded.reserved, self.decoded.gang.uid, nodes)
+        self.claim = found if found is not None and found.members else None
+        self.first_since = found.since if found is not None else first_since
 
     def read_plan(self, nodes: Mapping[NodeName, Node]) -> None:
         """Read the plan annotation against the present inventory."""
@@ -141,6 +162,7 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
         most_per_node=0 if opened else retry.most,
         spares_since=0.0 if _has_arrived(group, members, retry) else retry.spared,
         template=template.rows,
+        reservation=group.reservation,
     )
 
 

@@ -23,7 +23,15 @@ from vc_egpu.admission.state.surroundings import ClaimKey, Surroundings
 from vc_egpu.admission.state.tally import OVER, Tally
 from vc_egpu.core.books.state import ClusterState
 from vc_egpu.core.model import finish_times
-from vc_egpu.core.model.cluster import Instant, NodeName, PodPhase, PodUid, QueueName, Snapshot
+from vc_egpu.core.model.cluster import (
+    Instant,
+    NodeName,
+    PodPhase,
+    PodUid,
+    QueueName,
+    Reservation,
+    Snapshot,
+)
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano.codec import cluster_codec, plans, pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
@@ -174,6 +182,20 @@ class Mirror:
                 self.agenda.try_again(key, Why.PLAN_SENT)
             if not stands:
                 self.agenda.try_all(Why.PLAN_GONE)
+
+    def reserve(self, key: str, reservation: Reservation | None) -> None:
+        """What a decision says of a gang's place in the line; it counts from now on."""
+        group = self.groups.get(key)
+        if group is not None:
+            group.reserve(reservation)
+            self._refresh(key, group)
+
+    def read_claim_again(self, key: str) -> None:
+        """The write of a claim failed: what stands on the PodGroup counts again, and its place."""
+        group = self.groups.get(key)
+        if group is not None:
+            group.read_claim(self.nodes, group.first_since)
+            self._refresh(key, group)
 
     def assume_bound(self, document: Document) -> None:
         """Our Binding made this of a pod, and no answer shows it. What the watch tells later counts more."""
@@ -422,6 +444,8 @@ class Mirror:
             if before.plan_text and before.plan_text != decoded.plan_text:
                 self.agenda.try_all(Why.PLAN_GONE)
                 self.agenda.try_again(key, Why.PLAN_GONE)
+        if before.reserved != decoded.reserved or before is decoded:
+            known.read_claim(self.nodes)
         self._refresh(key, known)
 
     def _queue(self, document: Document, *, deleted: bool) -> None:
@@ -472,6 +496,9 @@ class Mirror:
     def _reread_plans(self, node: NodeName) -> None:
         """A node's cards changed, came or went: plans that are not carried out may mean others now."""
         for key, group in self.groups.items():
+            if group.claim is not None and any(m.node == node for m in group.claim.members.values()):
+                group.read_claim(self.nodes, group.claim.since)
+                self._refresh(key, group)
             plan = group.plan
             if plan is None or not (group.outstanding or plan.lost):
                 continue

@@ -18,7 +18,7 @@ from vc_egpu.core.model.findings import AboveMinimum, Kept, Placed, Shortage
 from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, Reason, Verdict
 from vc_egpu.core.waiting import say
 
-_ROOM = frozenset({Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_QUOTA})
+_ROOM = frozenset({Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_TURN, Reason.WAITING_FOR_QUOTA})
 _SEATED = frozenset({PodPhase.PLACED, PodPhase.SUCCEEDED})
 
 

@@ -12,7 +12,10 @@ from typing import Final
 from vc_egpu.admission.state import backoffs
 from vc_egpu.cli import world
 from vc_egpu.core.model.cluster import Instant
+from vc_egpu.core.model.policy import OFTEN
+from vc_egpu.core.room.lateness import lately
 from vc_egpu.kube import Json
+from vc_egpu.volcano.codec import gang_notes
 from vc_egpu.volcano.words.makers import controller_of
 
 EVICTED: Final = ("Preempted", "Replaced")
@@ -62,6 +65,24 @@ def roll_backs(text: str, now: Instant) -> str:
             f"; until {world.time_of(value.nodes_until)} at most {value.most} of its members go to one node"
         )
     return told
+
+
+def spared(text: str, now: Instant) -> list[str]:
+    """The PodGroup's note on evictions as a sentence; nothing where it does not make the gang go last."""
+    times = lately(gang_notes.decode_victim_at(text), now)
+    if len(times) < OFTEN:
+        return []
+    last = world.time_of(times[-1])
+    often = f"{len(times)} times within an hour, last at {last}"
+    return [f"it was evicted for others {often}: it is the last to go now"]
+
+
+def waits_since(text: str) -> list[str]:
+    """The PodGroup's claim as a sentence; nothing where it has none."""
+    since = gang_notes.since(text)
+    if since is None:
+        return []
+    return [f"it has been the first of its queue and class since {world.time_of(since)}, and claims cards"]
 
 
 def _stems(group: Json, members: Iterable[Json]) -> set[str]:

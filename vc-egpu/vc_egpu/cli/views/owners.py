@@ -17,7 +17,13 @@ from vc_egpu.volcano.words.makers import controller_of, deployment_behind
 REFUSED: Final = ("FailedCreate", "FailedCreatePod")
 """Reasons of the events that tell of a pod that could not be made."""
 _REVISION: Final = "deployment.kubernetes.io/revision"
-_HELD_UP: Final = frozenset({Reason.WAITING_FOR_QUOTA.value, Reason.WAITING_FOR_CARDS.value})
+_HELD_UP: Final = frozenset(
+    {
+        Reason.WAITING_FOR_QUOTA.value,
+        Reason.WAITING_FOR_CARDS.value,
+        Reason.WAITING_FOR_TURN.value,
+    }
+)
 """What the room of an earlier revision would help with."""
 
 

@@ -93,6 +93,8 @@ class Index:
         """By gang: its plan, and the generation in which that was last found to hold."""
         self.spare: Ledger | None = None
         """A copy of the ledger that a decision has left over; its memory serves the next one."""
+        self.remembered: dict[str, object] = {}
+        """What placement policies have worked out already. Never needed for a right answer."""
         self.held = HeldShares(self.ledger, self.shape_ids)
         self.pods_of: dict[str, dict[PodUid, None]] = {}
         self.pods_on: dict[NodeName, dict[PodUid, None]] = {}
@@ -100,6 +102,8 @@ class Index:
         self.holders = Holders()
         self.low_gangs: dict[str, None] = {}
         """Gangs of low priority, running or not."""
+        self.reserved: dict[str, None] = {}
+        """Gangs that are to get cards before others, see :class:`.cluster.Reservation`."""
         self.intern = Intern()
         self._most_parts = _SPARE_PARTS
         self._pod_charges: dict[PodUid, tuple[QueueName, str | None, Mapping[str, int]]] = {}
@@ -322,6 +326,10 @@ class Index:
             self.low_gangs[gang.key] = None
         else:
             self.low_gangs.pop(gang.key, None)
+        if gang.reservation is not None:
+            self.reserved[gang.key] = None
+        else:
+            self.reserved.pop(gang.key, None)
         if other:
             self._recount_pods(gang.key)
         self.planned.enter(gang)
@@ -335,6 +343,7 @@ class Index:
         self.generation += 1
         del self.gangs[key]
         self.low_gangs.pop(key, None)
+        self.reserved.pop(key, None)
         self._forget_view(key)
         self._recount_pods(key)
 

@@ -185,6 +185,8 @@ class PodShape:
     """The same for the order of nodes."""
     neighbours: Neighbours = NO_NEIGHBOURS
     """Which pods may be on its node, and with which it is spread."""
+    runtime_s: float | None = None
+    """It ends within so long after its start: its user says so, or a deadline; None: that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +329,18 @@ class PlanInForce:
 
 
 @dataclass(frozen=True, slots=True)
+class Reservation:
+    """A gang that waits long for cards alone, and what is claimed for it."""
+
+    since: Instant
+    """Since when it has been the first of its queue and class that lacks only cards."""
+    claimed: Instant = 0.0
+    """When the claim was made, or moved; 0: it has none yet."""
+    members: Mapping[str, MemberPlacement] = field(default_factory=dict)
+    """By plan key: the places that will serve it soonest. Others may still be on them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """A PodGroup of ours, waiting or running or both (surplus members wait while others run)."""
 
@@ -355,6 +369,10 @@ class Gang:
     until a node is made that takes its members."""
     template: tuple[tuple[str, int, PodShape], ...] = ()
     """(task, replicas, shape) of a gang whose pods its controller has not made yet (stock Volcano)."""
+    victim_at: tuple[Instant, ...] = ()
+    """When the whole gang was evicted for others: the last few times, oldest first."""
+    reservation: Reservation | None = None
+    """None: it is not the first of its queue and class, or does not lack cards alone."""
 
     @property
     def is_of_replicas(self) -> bool:
@@ -393,6 +411,8 @@ class Queue:
     reclaimable: bool = True
     preempts_within: bool = True
     """Whether high gangs for which its cap is full make room in it by low gangs that count there."""
+    min_runtime_s: float | None = None
+    """A gang that began less than this ago is taken last; None: as those above say, or the controller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from vc_egpu.core.model.causes import Account
-from vc_egpu.core.model.cluster import NodeName, QueueName
+from vc_egpu.core.model.cluster import Instant, NodeName, QueueName
 
 # --- what is asked for ---------------------------------------------------------------------------
 
@@ -284,6 +284,28 @@ class Standby:
     hold_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Cards that are claimed for gangs that wait longer, and without which more members would fit."""
+
+    fit: int
+    cards: int
+    gangs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnClaim:
+    """What is claimed for the gang itself."""
+
+    cards: int
+    nodes: tuple[NodeName, ...]
+    since: Instant
+    waits_for: tuple[str, ...]
+    """Gangs that are still on these cards."""
+    until: Instant | None
+    """When they are known to have left; None: that is not known."""
+
+
 class Spared(Enum):
     """Why no gang goes for one that finds no room."""
 
@@ -349,6 +371,8 @@ class Shortage:
     shut_more: int = 0
     """Further nodes that are closed to them."""
     standby: Standby | None = None
+    claimed: Claimed | None = None
+    own: OwnClaim | None = None
     no_victims: NoVictims | None = None
     not_reclaimed: NotReclaimed | None = None
     """None: its queue deserves nothing of what it asks for."""

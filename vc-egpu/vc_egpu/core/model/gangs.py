@@ -76,6 +76,12 @@ class GangView:
         """Whether any member is on its node or on its way there."""
         return bool(self.placed)
 
+    @property
+    def runtime_s(self) -> float | None:
+        """The members that wait all end within so long after their start; None: that is not known of all."""
+        spans = [member.shape.runtime_s for member in self.waiting]
+        return max((span for span in spans if span is not None), default=None) if None not in spans else None
+
     def without(self, leaving: Container[PodUid]) -> "GangView":
         """The same gang with pods that are to be evicted counted as terminating already.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vc_egpu.core.model.causes import Account, Cause
-from vc_egpu.core.model.cluster import MemberPlacement, PodUid, QueueName
+from vc_egpu.core.model.cluster import MemberPlacement, PodUid, QueueName, Reservation
 from vc_egpu.core.model.reasons import Verdict
 
 
@@ -97,3 +97,5 @@ class Plan:
     """The gang suspended first comes first."""
     evictions: tuple[Eviction, ...] = ()
     """Gangs that cannot come back after a suspension: they are evicted and queued again."""
+    reservations: Mapping[str, Reservation | None] = field(default_factory=dict)
+    """By gang, what is to be remembered from now on; None: nothing any more. Other gangs stay as they are."""

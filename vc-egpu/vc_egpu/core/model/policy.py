@@ -3,11 +3,22 @@
 from dataclasses import dataclass
 from typing import Final
 
+from vc_egpu.core.model.cluster import PodShape
+
 MAX_BACK_OFF_S: Final = 640.0
 """A gang that was rolled back is tried again after so long at most."""
 CLOCK_SKEW_S: Final = 60.0
 """Instants may be written by one machine and read by another, whose clock differs by this at most. What
 differs more is not believed."""
+
+DEFAULT_MIN_RUNTIME_S: Final = 120.0
+OFTEN: Final = 3
+"""A gang that was evicted for others so many times lately is the last to be taken."""
+OFTEN_WITHIN_S: Final = 3600.0
+"""What counts as lately there."""
+
+CLAIMED_PART: Final = 0.2
+"""All claims on the cards of a model together stay below this part of them. The first one is always whole."""
 
 BINPACK: Final = "binpack"
 SPREAD: Final = "spread"
@@ -16,6 +27,16 @@ PLACEMENTS: Final = (BINPACK, SPREAD, TOPOLOGY)
 """Placement policies that users may name. :data:`.placing.policies.TABLE` says what each of them does."""
 NOT_PLACED_BY_YET: Final = frozenset({TOPOLOGY})
 """Those that are accepted and placed like the default."""
+
+
+FULLEST: Final = "fullest"
+RANDOM: Final = "random"
+BEST_FIT: Final = "bestfit"
+PACKING: Final = "packing"
+FGD: Final = "fgd"
+OURS: Final = "ours"
+BINPACK_RULES: Final = (FULLEST, RANDOM, BEST_FIT, PACKING, FGD, OURS)
+"""What an operator may choose as the meaning of :data:`BINPACK`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +48,17 @@ class PodClass:
     memory_mib: int
     """On each card; 0 with ``cards`` 0."""
     cores_percent: int
-    models: frozenset[str]
-    """Models that its cards may be of; empty: any."""
+    model: str
+    """Of its cards; empty with ``cards`` 0."""
+    whole: bool
+    """It shares its cards with nobody. ``native`` pods do not either."""
+    native: bool
+    where: PodShape
+    """What it asks of nodes: a shape with node selector, affinity and tolerations, and nothing else."""
     frequency: float
     """Its part of all pods seen, 0 to 1."""
+    hold_s: float = 1.0
+    """How long such a pod holds its cards in the mean; 1 for all classes while that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +85,16 @@ class Policy:
     suspended_hold_s: float = 60.0
     """After this long a suspended gang keeps what becomes free on its cards: no newcomer of low or no
     priority gets it."""
+    min_runtime_s: float = DEFAULT_MIN_RUNTIME_S
+    """A gang that began less than this ago is evicted for others only if nothing else helps. Queues may say
+    otherwise."""
+    reserve_after_s: float = 300.0
+    """A gang that has been the first of its queue and class for so long, with only cards missing, claims some.
+    Infinite: none ever does."""
     max_gang_members: int = 2048
     max_victim_candidates: int = 512
     """Bound on the victims' search; nearest (cheapest) first."""
+    binpack: str = FULLEST
+    """What :data:`BINPACK` means: one of :data:`BINPACK_RULES`."""
     mix: Mix = Mix()
     """For placement policies that look at it."""

@@ -20,6 +20,8 @@ class Reason(Enum):
     WAITING_FOR_QUOTA = "WaitingForQuota"
     WAITING_FOR_CARDS = "WaitingForCards"
     WAITING_FOR_MEMBERS = "WaitingForMembers"
+    WAITING_FOR_TURN = "WaitingForTurn"
+    """Cards are free, and claimed for a gang that waits longer."""
     WAITING_FOR_EVICTION = "WaitingForEviction"
     WAITING_FOR_GATE = "WaitingForGate"
     WAITING_FOR_MODEL = "WaitingForModel"

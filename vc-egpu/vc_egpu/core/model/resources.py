@@ -174,6 +174,7 @@ def shape_key(shape: PodShape) -> ShapeKey:
         shape.neighbours.avoids,
         shape.neighbours.spread,
         shape.neighbours.selected_by,
+        shape.runtime_s,
     )
 
 

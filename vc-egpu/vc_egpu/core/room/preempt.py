@@ -24,6 +24,7 @@ from vc_egpu.core.model.plan import Eviction, Suspension
 from vc_egpu.core.placing.place import Group, groups_of, place
 from vc_egpu.core.room.causes import Price, hunts_for, taking
 from vc_egpu.core.room.hunt import Hunt
+from vc_egpu.core.room.lateness import Lateness, lateness, stages
 from vc_egpu.core.room.reclaim import Excess, accounts, asked
 from vc_egpu.core.room.reduce import Atom, Complete, Reduction
 from vc_egpu.core.room.relief import Relief
@@ -48,8 +49,9 @@ _COMPLETE_GANGS: Final = 8
 """Up to so many candidate gangs all choices of victims are compared."""
 _WEIGHED: Final = 128
 
-Harm = tuple[int, int, Price, Price]
-"""Cards of those evicted, cards of those suspended, and what settles ties among equals."""
+Harm = tuple[bool, Lateness, int, int, Price, Price]
+"""Whether any is evicted, the last stage of those that go, cards of those evicted and of those suspended, and
+what settles ties among equals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +218,14 @@ class _Contest:
         found = candidates(self._trial, self._view, useful, self._hunt)
         if self._relief is not None and not self._might_be_allowed(found):
             return None
-        most = self._trial.policy.max_victim_candidates
         able = sleepers(self._trial, found, useful)
-        for limit in sorted({min(most, len(able)), len(able)}):
-            asleep = self._asleep_of(able[:limit])
+        for part in self._parts(able):
+            asleep = self._asleep_of(part)
             if asleep is not None:
                 return self._choice((), asleep)
-        stay = [candidate for candidate in found if not candidate.evictable]
         listed = [candidate for candidate in found if candidate.evictable]
-        for limit in sorted({min(most, len(listed)), len(listed)}):
-            best = self._by_eviction(listed[:limit], stay, useful)
+        for part in self._parts(listed):
+            best = self._by_eviction(part, self._others(found, part), useful)
             if best is not None:
                 return best
         return None
@@ -255,9 +255,26 @@ class _Contest:
             told = accounts(trial, self._view, asks, (*best.evicted, *best.asleep))
         return Room(seated, *going, best.harm, hunt, number, told)
 
+    def _parts(self, listed: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+        """The candidates to be tried together: stage by stage, and the cheapest ones of a stage first."""
+        most = self._trial.policy.max_victim_candidates
+        for stage in stages(listed):
+            for limit in sorted({min(most, len(stage)), len(stage)}):
+                yield stage[:limit]
+
+    @staticmethod
+    def _others(found: list[Candidate], part: list[Candidate]) -> list[Candidate]:
+        """Those that are not evicted with this part. They may still be suspended, which loses nothing."""
+        last = max((candidate.lateness for candidate in part), default=Lateness.USUAL)
+        return [candidate for candidate in found if not candidate.evictable or candidate.lateness > last]
+
     def _choice(self, evicted: tuple[Pod, ...], asleep: tuple[Pod, ...]) -> _Choice:
         first, second = self.price(evicted), self.price(asleep)
-        return _Choice(evicted, asleep, (first[0], second[0], first, second))
+        gangs = {str(pod.gang) for pod in evicted or asleep}
+        late = max(
+            (lateness(self._trial, self._trial.index.view(key)) for key in gangs), default=Lateness.USUAL
+        )
+        return _Choice(evicted, asleep, (bool(evicted), late, first[0], second[0], first, second))
 
     def _by_eviction(
         self, listed: list[Candidate], stay: list[Candidate], useful: set[NodeName]

@@ -22,6 +22,7 @@ from vc_egpu.core.placing.place import Group
 from vc_egpu.core.room.causes import taking
 from vc_egpu.core.room.departures import Departures, Totals, add_use, departures, moment
 from vc_egpu.core.room.hunt import Hunt, gangs
+from vc_egpu.core.room.lateness import Lateness, lateness
 from vc_egpu.core.room.reclaim import Excess
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
@@ -46,6 +47,8 @@ class Candidate:
     """Cost of the whole gang."""
     evictable: bool = True
     """Otherwise it may be suspended, and no more."""
+    lateness: Lateness = Lateness.USUAL
+    """It is tried only if those of earlier stages are not enough."""
 
     @property
     def key(self) -> str:
@@ -128,12 +131,13 @@ def prey(trial: Trial, hunt: Hunt) -> Prey:
             spared += pods
         elif any(pod.node in nodes for pod in pods):
             surplus = _surplus(view, pods, nodes)
-            listed.append(Candidate(view, pods, surplus, shares_of(pods), evictable=not bare))
+            late = lateness(trial, view)
+            listed.append(Candidate(view, pods, surplus, shares_of(pods), not bare, late))
     listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
     without = trial.ledger.copy()
     for booking in trial.bookings_of(pod.uid for candidate in listed for pod in candidate.pods):
         without.remove(booking)
-    for claim in trial.claims.of(ClaimKind.REPLACEMENT):
+    for claim in (*trial.claims.of(ClaimKind.REPLACEMENT), *trial.claims.of(ClaimKind.RESERVATION)):
         for booking in claim.bookings.values():
             without.remove(booking)  # for some gang it is room
     found = Prey(listed, without, _without_too(trial, without, spared) if spared else None)

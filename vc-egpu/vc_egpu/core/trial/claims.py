@@ -1,9 +1,11 @@
 """All that is booked for a gang that is not there, as one kind of value: a claim.
 
-Four makers, one reader. The books keep the plans in force (:mod:`vc_egpu.core.books.planned`). The standing
-room makes the claims for replacements and for standby. A trial reads all of them here.
+Several makers, one reader. The books keep the plans in force (:mod:`vc_egpu.core.books.planned`). The
+standing room makes the claims for replacements, for standby and for gangs that wait long. A trial reads all
+of them here.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +25,8 @@ class ClaimKind(StrEnum):
     """The cards of a member that failed: its gang runs on and gets another member."""
     STANDBY = "standby"
     """Room on the cards that a suspended gang comes back to."""
+    RESERVATION = "reservation"
+    """The cards that will serve a gang soonest which waits long."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,11 +44,38 @@ class Claim:
     """For a replacement: the task that lacks the member."""
     instead_of: Mapping[PodUid, Booking] = field(default_factory=dict)
     """For a standby: what its pods take on their nodes without the claim."""
+    yields_above: ShareClass | None = None
+    """Gangs of a higher class than this take no notice either; None: no further ones."""
+    lends_s: float = 0.0
+    """Gangs that are known to end within so many seconds may use it meanwhile."""
+    lends_to_low: bool = False
+    """Low gangs may use it meanwhile: they leave for the gang that claims it."""
+    waits_for: tuple[str, ...] = ()
+    """For a reservation: the gangs that are on its cards and have to leave first."""
+    until: Instant | None = None
+    """When they are known to have left; None: that is not known, or none has to."""
+    blocked: int = 0
+    """Cards that they hold."""
 
     def yields(self, view: GangView) -> bool:
         """Whether this gang may use what is claimed. A standby waits for its pods, not for new members."""
         own = view.gang.key == self.gang and self.kind is not ClaimKind.STANDBY
-        return own or view.gang.share_class is self.yields_to
+        share_class = view.gang.share_class
+        if own or share_class is self.yields_to:
+            return True
+        if self.yields_above is not None and share_class > self.yields_above:
+            return True
+        if self.lends_to_low and share_class is ShareClass.LOW:
+            return True
+        runtime_s = view.runtime_s if self.lends_s > 0 else None
+        return runtime_s is not None and runtime_s <= self.lends_s
+
+    @property
+    def cost(self) -> tuple[Instant, int]:
+        """For a reservation: the smaller, the sooner its cards are free."""
+        if not self.waits_for:
+            return -math.inf, 0
+        return self.until if self.until is not None else math.inf, self.blocked
 
     @property
     def cards(self) -> int:
@@ -71,6 +102,7 @@ class Claims:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._made: dict[ClaimKind, dict[str, list[Claim]]] = {kind: {} for kind in ClaimKind}
+        self._aside: list[Claim] = []
 
     def add(self, claim: Claim) -> None:
         """Another claim, made by this decision."""
@@ -79,6 +111,30 @@ class Claims:
     def take(self, kind: ClaimKind, gang: str) -> list[Claim]:
         """One gang's claims of this kind; they are not known here any more."""
         return self._made[kind].pop(gang, [])
+
+    def set_aside(self, kind: ClaimKind, view: GangView) -> list[Claim]:
+        """Take those of this kind out that yield to this gang, until :meth:`restore`."""
+        found = [claim for claim in self.of(kind) if claim.yields(view)]
+        for claim in found:
+            left = [other for other in self._made[kind][claim.gang] if other is not claim]
+            if left:
+                self._made[kind][claim.gang] = left
+            else:
+                del self._made[kind][claim.gang]
+        self._aside += found
+        return found
+
+    def restore(self) -> list[Claim]:
+        """Those that were set aside are known again."""
+        found, self._aside = self._aside, []
+        for claim in found:
+            self.add(claim)
+        return found
+
+    def own(self, gang: str) -> Claim | None:
+        """The reservation of the gang whose turn it is."""
+        own = (c for c in self._aside if c.gang == gang and c.kind is ClaimKind.RESERVATION)
+        return next(own, None)
 
     def of(self, kind: ClaimKind) -> list[Claim]:
         """All claims of this kind that the decision made. Plans in force: see :meth:`plans`."""

@@ -1,5 +1,8 @@
 """What a decision has found so far; becomes the plan."""
 
+from collections.abc import Mapping
+
+from vc_egpu.core.model.cluster import Reservation
 from vc_egpu.core.model.gangs import GangView, Mark
 from vc_egpu.core.model.plan import Admission, Eviction, Plan, Readiness, Resume, Suspension, Withdrawal
 from vc_egpu.core.model.reasons import Verdict
@@ -18,6 +21,7 @@ class Recorder:
         self._resumes: list[Resume] = []
         self._evictions: list[Eviction] = []
         self._verdicts: dict[str, Verdict] = {}
+        self._reservations: dict[str, Reservation | None] = {}
         self._refused: dict[Mark | None, tuple[Verdict, int | None]] = {}
 
     def decided(self, key: str) -> bool:
@@ -55,10 +59,20 @@ class Recorder:
         """A gang goes although no other needs its cards: it cannot come back to them."""
         self._evictions.append(eviction)
 
+    def reserves(self, key: str, reservation: Reservation | None) -> None:
+        """What is remembered of this gang from now on."""
+        self._reservations[key] = reservation
+
+    @property
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """What was decided so far, in the order of the turns."""
+        return self._verdicts
+
     def known(self, trial: Trial, view: GangView) -> Verdict | None:
         """The verdict on an equal gang that waits: within one decision room only shrinks, use only grows."""
         found = self._refused.get(trial.index.mark(view))
-        if found is None or view.gang.not_before > trial.now:
+        claims = view.gang.reservation is not None and view.gang.reservation.members
+        if found is None or view.gang.not_before > trial.now or claims:
             return None
         verdict, version = found
         return verdict if version is None or version == trial.version(view.gang.queue) else None
@@ -80,4 +94,5 @@ class Recorder:
             suspensions=tuple(self._suspensions),
             resumes=tuple(self._resumes),
             evictions=tuple(self._evictions),
+            reservations=dict(sorted(self._reservations.items())),
         )

@@ -22,7 +22,7 @@ from vc_egpu.core.model.resources import (
     is_model_key,
     model_of,
 )
-from vc_egpu.core.model.words import balance, few, has_of, kind
+from vc_egpu.core.model.words import balance, few, has_of, kind, utc
 
 _MOST_KINDS: Final = 8
 """Kinds of cards that a sentence names: all others are counted."""
@@ -225,11 +225,17 @@ def _shortage(finding: findings.Shortage) -> Said:
         texts.append("very many gangs wait, so it was not looked for what is short")
     if finding.standby is not None:
         texts.append(_standby(finding.standby))
+    if finding.claimed is not None:
+        texts.append(_claimed(finding.claimed))
+    if finding.own is not None:
+        texts.append(_own(finding.own))
     if finding.no_victims is not None:
         texts.append(_no_victims(finding.no_victims))
     if finding.not_reclaimed is not None:
         texts.append(_not_reclaimed(finding.not_reclaimed))
-    return Reason.WAITING_FOR_CARDS, _sentences(texts), _shortage_numbers(finding)
+    is_overtaken = finding.claimed is not None and finding.claimed.fit == finding.wanted
+    reason = Reason.WAITING_FOR_TURN if is_overtaken else Reason.WAITING_FOR_CARDS
+    return reason, _sentences(texts), _shortage_numbers(finding)
 
 
 def _shortage_numbers(finding: findings.Shortage) -> Numbers:
@@ -325,6 +331,23 @@ def _standby(kept: findings.Standby) -> str:
     what = f"{kept.memory_mib} MiB and {kept.cores_percent} cores on {_plural(kept.cards, 'card')}"
     whose = f"{few(kept.gangs)}, suspended for more than {kept.hold_s:.0f} s"
     return f"{kept.fit} would fit, but {what} are on standby for {whose}"
+
+
+def _claimed(claimed: findings.Claimed) -> str:
+    what = f"{_plural(claimed.cards, 'card')} {_are(claimed.cards)} claimed for {few(claimed.gangs)}"
+    return (
+        f"{claimed.fit} would fit, but {what}, which {'waits' if len(claimed.gangs) == 1 else 'wait'} longer"
+    )
+
+
+def _own(own: findings.OwnClaim) -> str:
+    what = f"{_plural(own.cards, 'card')} on {few(own.nodes)} {_are(own.cards)}"
+    text = f"{what} claimed for it since {utc(own.since)}"
+    if not own.waits_for:
+        return text
+    leave = "leaves" if len(own.waits_for) == 1 else "leave"
+    by = f", by {utc(own.until)} at the latest" if own.until is not None else ""
+    return f"{text}, until {few(own.waits_for)} {leave}{by}"
 
 
 def _no_victims(finding: findings.NoVictims) -> str:

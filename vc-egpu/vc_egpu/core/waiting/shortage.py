@@ -22,6 +22,7 @@ from vc_egpu.core.model.cluster import NodeName
 from vc_egpu.core.model.findings import (
     Beyond,
     CardSupply,
+    Claimed,
     ContainerLack,
     HostMemoryLack,
     Lack,
@@ -29,6 +30,7 @@ from vc_egpu.core.model.findings import (
     NeighbourLack,
     NodeRequest,
     NoVictims,
+    OwnClaim,
     Rule,
     Shortage,
     ShutNode,
@@ -78,6 +80,7 @@ def shortage(
         beyond = _beyond(trial, worst, by_cards, free)
         shut = _shut(trial.ledger, worst, by_cards)
         standby = _standby(trial, view, worst, free)
+    claimed = _claimed(trial, view, worst, free) if free < wanted else None
     return Shortage(
         request=request_of(members),
         queue=view.gang.queue,
@@ -90,6 +93,8 @@ def shortage(
         shut=tuple(ShutNode(name, _shut_by(trial, view, worst, name)) for name in shut[:_MOST_SHUT]),
         shut_more=max(0, len(shut) - _MOST_SHUT),
         standby=standby,
+        claimed=claimed,
+        own=_own(trial, view),
         no_victims=_no_victims(trial, view, groups, worst) if explained and tried else _refused(trial, view),
         not_reclaimed=reclaim.why_not(trial, view, members) if tried else None,
         brief=not explained,
@@ -244,6 +249,28 @@ def _standby(trial: Trial, view: GangView, group: Group, free: int) -> Standby |
         gangs=tuple(sorted({claim.gang for claim in claims})),
         hold_s=trial.policy.suspended_hold_s,
     )
+
+
+def _claimed(trial: Trial, view: GangView, group: Group, free: int) -> Claimed | None:
+    """Cards that are claimed for gangs that wait longer, where more members would fit without that."""
+    claims = trial.claims.against(ClaimKind.RESERVATION, view)
+    if not claims:
+        return None
+    with trial.without(claims):
+        fit_without = min(_places(trial.ledger, group), len(group.members))
+    if fit_without <= free:
+        return None
+    gangs = tuple(sorted({claim.gang for claim in claims}))
+    return Claimed(fit_without, sum(claim.cards for claim in claims), gangs)
+
+
+def _own(trial: Trial, view: GangView) -> OwnClaim | None:
+    claim = trial.claims.own(view.gang.key)
+    if claim is None:
+        return None
+    rows = {booking.row for booking in claim.bookings.values()}
+    names = sorted(name for row in rows if (name := trial.ledger.names[row]) is not None)
+    return OwnClaim(claim.cards, tuple(names), claim.since, claim.waits_for, claim.until)
 
 
 def _refused(trial: Trial, view: GangView) -> NoVictims | None:

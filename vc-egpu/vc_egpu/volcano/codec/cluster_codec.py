@@ -29,11 +29,13 @@ from vc_egpu.core.model.cluster import (
     Taint,
 )
 from vc_egpu.volcano import room
+from vc_egpu.volcano.codec import gang_notes
 from vc_egpu.volcano.podspec.sums import resources, units
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, NodeCard, NodeCards, Request
 from vc_egpu.volcano.words.makers import controller_in
 from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.quantity import QuantityError, parse_seconds
 from vc_egpu.volcano.words.resource_names import asked_in, classify
 
 Document = Mapping[str, Any]
@@ -43,6 +45,7 @@ ClaimTerms = Callable[[str, str], Terms]
 
 CLASS_OF: Final[Mapping[str, ShareClass]] = {"high": ShareClass.HIGH, "low": ShareClass.LOW}
 
+_LARGE: Final = frozenset({names.PLAN, names.RESERVED})
 _decode_request = lru_cache(maxsize=8192)(Request.decode)
 
 
@@ -70,6 +73,7 @@ class DecodedGroup:
     phase: str
     plan_text: str = ""
     rolled_back: str = ""
+    reserved: str = ""
     owner: Owner | None = None
     conditions: tuple[Document, ...] = ()
     priority_class: str = ""
@@ -77,7 +81,7 @@ class DecodedGroup:
     asks: bool = False
     """Its ``minResources`` name cards: true before any of its pods is there."""
     annotation_bytes: int = 0
-    """All its annotations but the plan (:mod:`vc_egpu.volcano.room`)."""
+    """All its annotations but the plan and the claim (:mod:`vc_egpu.volcano.room`): a plan ends the claim."""
 
 
 def instant(text: str | None) -> Instant:
@@ -244,6 +248,7 @@ def group(document: Document) -> DecodedGroup:
         created=instant(metadata.get("creationTimestamp")),
         min_task_member={task: int(count) for task, count in (spec.get("minTaskMember") or {}).items()},
         single=is_single(owner),
+        victim_at=gang_notes.decode_victim_at(annotations.get(names.VICTIM_AT, "")),
     )
     return DecodedGroup(
         gang=gang,
@@ -251,11 +256,12 @@ def group(document: Document) -> DecodedGroup:
         phase=status.get("phase") or "",
         plan_text=annotations.get(names.PLAN, ""),
         rolled_back=annotations.get(names.ROLLED_BACK, ""),
+        reserved=annotations.get(names.RESERVED, ""),
         owner=owner,
         conditions=tuple(status.get("conditions") or ()),
         priority_class=spec.get("priorityClassName") or "",
         asks=asked_in(spec.get("minResources") or {}) is not None,
-        annotation_bytes=room.size({k: v for k, v in annotations.items() if k != names.PLAN}),
+        annotation_bytes=room.size({k: v for k, v in annotations.items() if k not in _LARGE}),
     )
 
 
@@ -273,7 +279,17 @@ def queue(document: Document) -> Queue:
         priority=int(spec.get("priority") or 0),
         reclaimable=spec.get("reclaimable") is not False,
         preempts_within=(metadata.get("annotations") or {}).get(names.PREEMPT_WITHIN_QUEUE) != "false",
+        min_runtime_s=_span_s(metadata, names.MIN_RUNTIME),
     )
+
+
+def _span_s(metadata: Document, name: str) -> float | None:
+    """The span of time in this annotation; None where there is none, or garbage."""
+    text = (metadata.get("annotations") or {}).get(name)
+    try:
+        return parse_seconds(text) if text is not None else None
+    except QuantityError:
+        return None
 
 
 def amounts(quantities: Document | None) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Pods, as plain JSON documents, into the values that a decision takes: see :mod:`.cluster_codec`."""
 
 from collections.abc import Callable, Iterable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -42,6 +43,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards, Request
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.payer import checked_for
+from vc_egpu.volcano.words.quantity import QuantityError, parse_seconds
 
 ClaimTerms = Callable[[str, str], Terms]
 """(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
@@ -311,6 +313,7 @@ _SPEC_READ: Final = (
     "resources",
     "overhead",
     "priority",
+    "activeDeadlineSeconds",
 )
 
 
@@ -397,7 +400,19 @@ def _shape(
         | models_like(get(names.HAMI_NO_USE_GPU_TYPE, ""), table),
         card_policy=str(get(names.CARD_POLICY, "")),
         node_policy=str(get(names.NODE_POLICY, "")),
+        runtime_s=_runtime_s(get(names.EXPECTED_RUNTIME), spec.get("activeDeadlineSeconds")),
     )
+
+
+def _runtime_s(expected: object, deadline_s: object) -> float | None:
+    """How long it runs at most, as its user says or the kubelet enforces; None: that is not known.
+
+    What is no span of time says nothing: the webhook has warned of it.
+    """
+    spans = [float(deadline_s)] if isinstance(deadline_s, int) and deadline_s > 0 else []
+    with suppress(QuantityError):
+        spans += [parse_seconds(expected)] if expected is not None else []
+    return min(spans, default=None)
 
 
 def _card_names(*texts: str | None) -> frozenset[CardId]:

@@ -41,7 +41,13 @@ _PORT: Final = ("hostIP", "protocol", "hostPort")
 _TAKES: Final = ("resources", "overhead")
 """What says how much of its node a pod takes, apart from its containers."""
 _WISHES: Final = ("tolerations", "nodeSelector", "priority", "schedulerName")
-_OF_ONE: Final = ("nodeName", "affinity", "topologySpreadConstraints", "schedulingGates")
+_OF_ONE: Final = (
+    "nodeName",
+    "affinity",
+    "topologySpreadConstraints",
+    "schedulingGates",
+    "activeDeadlineSeconds",
+)
 """What pods of one controller do not have in common."""
 _OF_TEMPLATES: Final = ("hostNetwork", "runtimeClassName")
 """What the API server has not yet made into ports, overhead, tolerations and the like."""

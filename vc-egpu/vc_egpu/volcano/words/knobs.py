@@ -17,6 +17,7 @@ KNOBS: Final = (
     names.AVOID_CARDS,
     names.USE_MODELS,
     names.AVOID_MODELS,
+    names.EXPECTED_RUNTIME,
 )
 """Annotations that people write."""
 _WRITTEN: Final = (names.CARDS, names.PLAN, names.SUSPEND, names.REQUEST, names.PAUSE, names.GROUP_UNSEEN)

@@ -131,6 +131,34 @@ def parse_scaled(raw: object, scale: int, rounding: Rounding = "up") -> int:
     )
 
 
+_SPAN: Final = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,6})?)(?P<unit>[smhd])", re.ASCII)
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+MAX_SPAN_S: Final = 10 * 366 * 86400.0
+"""Ten years: longer spans are taken for typing errors."""
+
+
+def parse_seconds(raw: object) -> float:
+    """A span of time in seconds: ``90``, ``90s``, ``15m``, ``2h30m``, ``1.5h``, ``3d``.
+
+    Raises :class:`QuantityError` for what is none, is below zero or is longer than ten years.
+    """
+    if isinstance(raw, bool) or not isinstance(raw, (str, int, float)):
+        raise QuantityError(f"{_short(raw)} is not a span of time")
+    text = str(raw).strip()
+    if len(text) > _MAX_TEXT:
+        raise QuantityError(f"{_short(raw)} is not a span of time")
+    parts = _SPAN.findall(text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        span_s = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    elif re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", text, re.ASCII):
+        span_s = float(text)
+    else:
+        raise QuantityError(f"{_short(raw)} is not a span of time, such as 90s, 15m or 2h30m")
+    if span_s > MAX_SPAN_S:
+        raise QuantityError(f"{_short(raw)} is longer than ten years")
+    return span_s
+
+
 def _short(raw: object) -> str:
     text = repr(raw)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"

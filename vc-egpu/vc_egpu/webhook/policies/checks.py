@@ -361,6 +361,11 @@ def _pod_groups(identities: Identities) -> Json:
                 f"metadata.annotations: {names.PLAN} is written by the admission layer alone",
             ),
             (
+                f"variables.ours || !({differs(repr(names.VICTIM_AT))} || {differs(repr(names.RESERVED))})",
+                f"metadata.annotations: {names.VICTIM_AT} and {names.RESERVED} are written by the admission "
+                "layer alone",
+            ),
+            (
                 f"variables.ours || !variables.managed || {_ANNOTATIONS_FIT}",
                 f"metadata.annotations: {_TOO_LONG}",
             ),

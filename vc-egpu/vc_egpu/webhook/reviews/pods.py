@@ -24,7 +24,7 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
 from vc_egpu.webhook.protocol.questions import Subject
-from vc_egpu.webhook.reviews import access, gangs, membership, size_limits, specs
+from vc_egpu.webhook.reviews import access, gangs, membership, queue_limits, size_limits, specs
 
 _ANNOTATIONS = "metadata.annotations"
 VOLCANO_JOB_GROUP = "batch.volcano.sh/"
@@ -245,6 +245,7 @@ def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk) ->
     controlled = bool(controller_of(review.object))
     access.check_queue(queue, _subjects(review), review.namespace, context, path, from_controller=controlled)
     gangs.check_caps(ask.sums(), queue, context, path, "the pod")
+    queue_limits.check_ask(ask, queue, context, "spec.containers")
     return queue
 
 

@@ -12,10 +12,11 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any, Final
 
+from vc_egpu.core.model.policy import DEFAULT_MIN_RUNTIME_S
 from vc_egpu.core.model.words import few
 from vc_egpu.volcano.codec.request import MIB
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.quantity import QuantityError, parse
+from vc_egpu.volcano.words.quantity import QuantityError, parse, parse_seconds
 from vc_egpu.volcano.words.resource_names import LONGEST_NAME, PER_CARD, classify, names_cards
 from vc_egpu.webhook.protocol.context import (
     DEFAULT_QUEUE,
@@ -30,6 +31,7 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
 from vc_egpu.webhook.protocol.questions import QueueLookup, Unanswered, any_allowed
+from vc_egpu.webhook.reviews import queue_limits
 from vc_egpu.webhook.reviews.access import QUEUE_GROUP, queue_access
 
 _DEFAULT_WEIGHT: Final = 1
@@ -38,6 +40,7 @@ _MAX_NAMED: Final = 20
 _LOOKED_UP_AT_ONCE: Final = 16
 _OF_BYTES: Final = frozenset("GTPE")
 """So many MiB no cluster has; thousands and millions some do."""
+_MIN_RUNTIME_PATH: Final = f'metadata.annotations["{names.MIN_RUNTIME}"]'
 _SPELLINGS: Final = (
     names.shared_resource,
     names.memory_total_resource,
@@ -51,7 +54,8 @@ class _Raise:
     """One thing that an edit raises."""
 
     field: str
-    """``capability``, ``guarantee``, ``deserved``, ``weight``, ``priority`` or ``parent``."""
+    """``capability``, ``guarantee``, ``deserved``, ``weight``, ``priority``, ``parent``, or the annotation
+    with the minimum run time."""
     key: str
     """The resource, empty for the others."""
     text: str
@@ -60,6 +64,8 @@ class _Raise:
     @property
     def path(self) -> str:
         """Where it stands."""
+        if self.field == names.MIN_RUNTIME:
+            return _MIN_RUNTIME_PATH
         return f"spec.{self.field}" + (f'["{self.key[:100]}"]' if self.key else "")
 
 
@@ -73,9 +79,14 @@ def review_queue(review: Review, context: Context) -> Decision:
         _check_switch(queue, stored)
     except Refusal as refusal:
         return refuse(str(refusal))
-    if stored is not None and spec_of(stored) == spec_of(queue):
+    limits_edited = queue_limits.is_edited(queue, stored)
+    same = stored is not None and spec_of(stored) == spec_of(queue) and _span_of(stored) == _span_of(queue)
+    if same and not limits_edited:
         return allow()  # its labels, or the finalizers of one that is on its way out
     try:
+        if limits_edited:
+            queue_limits.check_edit(review, context)
+        _check_span(queue, stored)
         _check_numbers(queue, _amounts(stored or {}))
         warnings = _check_parent(review, context)
         raises = list(_raises(queue, stored, context))
@@ -186,6 +197,29 @@ def _check_numbers(queue: Json, before: Mapping[str, Mapping[str, Any]]) -> None
                     )
 
 
+def _span_of(queue: Json) -> object:
+    """The minimum run time as it is written; None: the queue says nothing."""
+    return mapping(mapping(queue.get("metadata")).get("annotations")).get(names.MIN_RUNTIME)
+
+
+def _check_span(queue: Json, stored: Json | None) -> None:
+    raw = _span_of(queue)
+    if raw is None or (stored is not None and raw == _span_of(stored)):
+        return
+    try:
+        parse_seconds(raw)
+    except QuantityError as error:
+        raise Refusal(f"{_MIN_RUNTIME_PATH}: {error}") from error
+
+
+def _span_s(queue: Json) -> float:
+    """The minimum run time that counts, as far as it is known here: the default is a flag elsewhere."""
+    try:
+        return parse_seconds(_span_of(queue))
+    except QuantityError:
+        return DEFAULT_MIN_RUNTIME_S
+
+
 def _is_as_before(key: str, raw: object, old: Mapping[str, Any]) -> bool:
     return key in old and type(raw) is type(old[key]) and raw == old[key]
 
@@ -267,6 +301,10 @@ def _raises(queue: Json, stored: Json | None, context: Context) -> Iterator[_Rai
         new, was = _int(spec.get(field), default), _int(old_spec.get(field), default)
         if new > was:
             yield _Raise(field, "", f"{was} to {new}")
+    span_s, old_span_s = _span_s(queue), _span_s(before)
+    if span_s > old_span_s:
+        # What runs is spared for longer: the others get theirs back later.
+        yield _Raise(names.MIN_RUNTIME, "", f"{old_span_s:g} s to {span_s:g} s")
     if stored is not None and parent_of(queue) != parent_of(stored):
         yield _Raise("parent", "", f"{parent_of(stored)!r} to {parent_of(queue)!r}")
     if stored is None and context.settings.unnamed_model_unlimited and _gives_everything(queue):
@@ -310,13 +348,20 @@ def _check_leave(review: Review, raises: list[_Raise], context: Context) -> None
 def _check_within_parent(  # noqa: PLR0917 - values of one sentence
     item: _Raise, queue: Json, name: str, parent_name: str, parent: Json, context: Context, lacking: str
 ) -> None:
-    """The children's sum stays within the parent; weight and priority stay at or below the parent's."""
+    """The children's sum stays within the parent; what is no sum stays at or below the parent's."""
     if item.field in {"weight", "priority"}:
         default = _DEFAULT_WEIGHT if item.field == "weight" else 0
         limit = _int(spec_of(parent).get(item.field), default)
         if _int(spec_of(queue).get(item.field), default) > limit:
             raise Refusal(
                 f"{item.path}: {item.text} is above the {limit} of parent {parent_name!r}: {lacking}"
+            )
+        return
+    if item.field == names.MIN_RUNTIME:
+        if _span_s(queue) > _span_s(parent):
+            raise Refusal(
+                f"{item.path}: {item.text} is above the {_span_s(parent):g} s of parent {parent_name!r}: "
+                f"{lacking}"
             )
         return
     allowed = _amounts(parent)[item.field]

@@ -14,6 +14,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Request
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.priority import PRIORITY_CLASSES, ClassName, class_of_priority_class
+from vc_egpu.volcano.words.quantity import QuantityError, parse_seconds
 from vc_egpu.webhook.protocol.context import Context, items, mapping
 from vc_egpu.webhook.protocol.decision import Json, Refusal
 
@@ -145,6 +146,7 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
         asked = _one_of(annotations, name, PLACEMENTS, path)
         if asked in NOT_PLACED_BY_YET:
             knobs.warnings.append(f'{name}: "{asked}" is not there yet, the default is used')
+    _check_span(annotations, path)
     for name in CARD_LISTS:
         _list(annotations, name, path)
     for used, avoided, read in (
@@ -157,6 +159,15 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
                 which = avoided if model in avoid else used
                 raise Refusal(f'{path}["{which}"]: rules out model {model!r}, which the containers ask for')
     return knobs
+
+
+def _check_span(annotations: Mapping[str, Any], path: str) -> None:
+    raw = annotations.get(names.EXPECTED_RUNTIME)
+    try:
+        if raw is not None and parse_seconds(raw) <= 0:
+            raise Refusal(f'{path}["{names.EXPECTED_RUNTIME}"]: {str(raw)[:63]!r} is no time at all')
+    except QuantityError as error:
+        raise Refusal(f'{path}["{names.EXPECTED_RUNTIME}"]: {error}') from error
 
 
 def _products(annotations: Mapping[str, Any], name: str, path: str, table: ModelTable) -> list[str]:

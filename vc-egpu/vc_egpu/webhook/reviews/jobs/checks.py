@@ -27,7 +27,13 @@ from vc_egpu.webhook.reviews.jobs.tasks import Task, TaskedJob
 ANNOTATIONS: Final = "metadata.annotations"
 _MAX_ACCOUNTS: Final = 32
 """Each may cost the API server some questions, and the Job's author waits for all of them."""
-_TEMPLATE_ONLY = (names.CORE_POLICY, names.OVERSUBSCRIBE, names.CARD_POLICY, names.NODE_POLICY)
+_TEMPLATE_ONLY = (
+    names.CORE_POLICY,
+    names.OVERSUBSCRIBE,
+    names.CARD_POLICY,
+    names.NODE_POLICY,
+    names.EXPECTED_RUNTIME,
+)
 
 
 @dataclass(frozen=True, slots=True)
