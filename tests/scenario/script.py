@@ -12,8 +12,9 @@ After every command the invariants are checked. The commands::
     silent n1 | back n1                     its kubelet falls silent: who is there stays; or is back
     out-of-service n1                       an operator says that nothing runs on a silent node any more
     queue q vgpu-h20=6 parent=org           caps by the resource's short name; also deserved.vgpu-h20=4,
-                                            guarantee.vgpu-h20=2, priority=5, closed, keeps (it is not
-                                            reclaimable), no-preemption (not within its cap),
+                                            guarantee.vgpu-h20=2, priority=5, weight=3, closed, fifo,
+                                            keeps (it is not reclaimable), no-preemption (not within
+                                            its cap),
                                             min-runtime=600 (seconds)
     submit train queue=q class=low members=4 h20=1 memory=60Gi cores=100 cpu=4
                                             a gang; also min=2, single, value=1000, gate=foo.io/bar, whole,
@@ -47,6 +48,8 @@ After every command the invariants are checked. The commands::
     refused g 2 n1 costly                   the scheduler refused its plan: its pods come back gated, next at
                                             most 2 of them go to a node, n1 is left out, and others had gone
                                             for it
+    setting reclaim-by-weight | setting no-reclaim
+                                            the controller runs with this option
     tick 30                                 seconds pass
     cards | pods g                          who is where
 """
@@ -76,7 +79,7 @@ from vc_egpu.core.model.plan import Plan
 from vc_egpu.sim.world import Tasks, World
 
 _PREFIX = "volcano.sh/"
-_SWITCHES = {"closed", "keeps", "no-preemption"}
+_SWITCHES = {"closed", "keeps", "no-preemption", "fifo"}
 _CLASSES = {"high": ShareClass.HIGH, "low": ShareClass.LOW, "unset": ShareClass.UNSET}
 
 
@@ -187,7 +190,7 @@ class Script:
         amounts: dict[str, dict[str, int]] = {}
         for key, text in options.items():
             kind, _, name = key.rpartition(".")
-            if key in {"parent", "priority", "min-runtime"}:
+            if key in {"parent", "priority", "weight", "min-runtime"}:
                 continue
             resource = _PREFIX + name if "gpu-" in name else name
             amounts.setdefault(kind or "capability", {})[resource] = asks.mib(text)
@@ -198,7 +201,9 @@ class Script:
                 open="closed" not in words,
                 reclaimable="keeps" not in words,
                 preempts_within="no-preemption" not in words,
+                fifo="fifo" in words,
                 priority=int(options.get("priority", "0")),
+                weight=int(options.get("weight", "1")),
                 capability=amounts.get("capability", {}),
                 deserved=amounts.get("deserved", {}),
                 guarantee=amounts.get("guarantee", {}),
@@ -329,6 +334,10 @@ class Script:
             spares_since=spares_since,
         )
         self.world.state.put_gang(refused)
+
+    def _do_setting(self, words: list[str]) -> None:
+        changes = {"reclaim-by-weight": {"reclaim_by_weight": True}, "no-reclaim": {"reclaim": False}}
+        self.world.policy = replace(self.world.policy, **changes[words[0]])
 
     def _do_tick(self, words: list[str]) -> None:
         self.world.tick(float(words[0]))

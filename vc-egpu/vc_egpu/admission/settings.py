@@ -104,6 +104,11 @@ def parser() -> argparse.ArgumentParser:
         help="a queue that does not name a model does not cap it, as in Volcano",
     )
     flags.add_argument("--max-gang-members", type=int, default=Policy().max_gang_members)
+    flags.add_argument(
+        "--reclaim-by-weight",
+        action="store_true",
+        help="a queue that names nothing of a model takes back, and gives back, by its weight",
+    )
     _add_spans(flags)
     flags.add_argument(
         "--keep-managed-fields",
@@ -173,6 +178,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         unnamed_model_unlimited=flags.unnamed_models_unlimited,
         preemption=not flags.no_preemption,
         reclaim=not flags.no_reclaim,
+        reclaim_by_weight=flags.reclaim_by_weight,
         replacement_hold_s=flags.replacement_hold_s,
         suspended_hold_s=max(0.0, flags.suspended_hold_s),
         min_runtime_s=max(0.0, flags.min_runtime_s),

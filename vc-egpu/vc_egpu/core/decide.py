@@ -4,18 +4,32 @@
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from typing import Final
 
 from vc_egpu.core import admit
 from vc_egpu.core.books.state import index_of
 from vc_egpu.core.model.cluster import Instant, QueueName, Snapshot
+from vc_egpu.core.model.findings import Behind
 from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
-from vc_egpu.core.queues import caps, order
+from vc_egpu.core.model.reasons import Reason
+from vc_egpu.core.queues import order
+from vc_egpu.core.room import lines
 from vc_egpu.core.standing import plans_in_force, replacements, reservations, suspend
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial
-from vc_egpu.core.waiting import ready
+from vc_egpu.core.waiting import ready, say
+
+_HELD_UP: Final = frozenset(
+    {
+        Reason.WAITING_FOR_QUOTA,
+        Reason.WAITING_FOR_CARDS,
+        Reason.WAITING_FOR_MODEL,
+        Reason.WAITING_FOR_TURN,
+    }
+)
+"""What a gang waits for that holds up those behind it, in a queue that serves in order."""
 
 
 def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[str] | None = None) -> Plan:
@@ -26,7 +40,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     back after the high-priority gangs had their turn, and before all others.
 
     ``only`` names the gangs to try; plans in force are looked at in any case. Gangs not named get no
-    verdict.
+    verdict, except for those of a queue that serves its gangs in order.
     """
     trial, record = Trial(index_of(snapshot), policy, now), Recorder(snapshot.revision)
     plans_in_force.review(trial, record, snapshot)  # a. claims: what is booked for gangs that are not there
@@ -47,26 +61,48 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
 
 def _turns(trial: Trial, record: Recorder, only: Collection[str] | None) -> Iterator[GangView]:
     """The gangs to try, one after the other. Suspended gangs come back in a turn of their own."""
+    heads: dict[QueueName, str] = {}
     for turn in order.turns(_waiting(trial, record, only), *_queues(trial)):
         if isinstance(turn, order.Resumes):
             with reservations.away(trial):
                 suspend.resume(trial, record)
             continue
         view = turn.without(trial.leaving)  # this decision may have added to them
+        queue, key = view.gang.queue, view.gang.key
         verdict = record.known(trial, view) or ready.check(trial, view)
+        is_tried = verdict is None or verdict.reason in _HELD_UP
+        if is_tried and queue in heads:
+            verdict = say.verdict(Behind(queue, heads[queue]))
         if verdict is not None:
             record.waits(view, verdict)
         else:
             yield view
+        if is_tried and view.missing and record.reason(key) in _HELD_UP and _is_fifo(trial, queue):
+            heads.setdefault(queue, key)
 
 
 def _waiting(trial: Trial, record: Recorder, only: Collection[str] | None) -> Iterable[GangView]:
     index = trial.index
-    for key in index.gangs if only is None else only:
+    for key in index.gangs if only is None else _with_those_before(trial, only):
         if key in index.gangs and not record.decided(key):
             view = index.view(key)
             if ready.waits(view):
                 yield view
+
+
+def _is_fifo(trial: Trial, queue: QueueName) -> bool:
+    entry = trial.queues.get(queue)
+    return entry is not None and entry.fifo
+
+
+def _with_those_before(trial: Trial, only: Collection[str]) -> Iterable[str]:
+    """Those gangs, and all others of their queues that serve in order: one that is not asked about may be
+    the head."""
+    gangs, found = trial.index.gangs, dict.fromkeys(only)
+    for queue in {gangs[key].queue for key in only if key in gangs}:
+        if _is_fifo(trial, queue):
+            found.update(trial.index.gangs_in.get(queue, {}))
+    return found
 
 
 def _queues(trial: Trial) -> tuple[order.PriorityOf, order.ShareOf]:
@@ -75,6 +111,6 @@ def _queues(trial: Trial) -> tuple[order.PriorityOf, order.ShareOf]:
         return queue.priority if queue is not None else 0
 
     def share(name: QueueName) -> float:
-        return caps.share(trial.queues.get(name), trial.use_of(name))
+        return lines.share(trial, name)
 
     return priority, share

@@ -100,6 +100,8 @@ class Index:
         self.pods_on: dict[NodeName, dict[PodUid, None]] = {}
         self.notable = Notable()
         self.holders = Holders()
+        self.gangs_in: dict[QueueName, dict[str, None]] = {}
+        """By queue, its gangs, running or not; only queues that have any."""
         self.low_gangs: dict[str, None] = {}
         """Gangs of low priority, running or not."""
         self.reserved: dict[str, None] = {}
@@ -321,6 +323,9 @@ class Index:
         self.planned.drop(gang.key)
         self.generation += 1
         self.gangs[gang.key] = gang
+        if before is not None and before.queue != gang.queue:
+            discard(self.gangs_in, before.queue, gang.key)
+        self.gangs_in.setdefault(gang.queue, {})[gang.key] = None
         self._forget_view(gang.key)
         if gang.share_class is ShareClass.LOW:
             self.low_gangs[gang.key] = None
@@ -341,6 +346,7 @@ class Index:
         self.planned.drop(key)
         self.reviewed.pop(key, None)
         self.generation += 1
+        discard(self.gangs_in, self.gangs[key].queue, key)
         del self.gangs[key]
         self.low_gangs.pop(key, None)
         self.reserved.pop(key, None)

@@ -411,6 +411,8 @@ class Queue:
     reclaimable: bool = True
     preempts_within: bool = True
     """Whether high gangs for which its cap is full make room in it by low gangs that count there."""
+    fifo: bool = False
+    """Whether a gang that waits for quota or cards holds up those behind it in this queue."""
     min_runtime_s: float | None = None
     """A gang that began less than this ago is taken last; None: as those above say, or the controller."""
 

@@ -144,6 +144,15 @@ class BackOff:
 
 
 @dataclass(frozen=True, slots=True)
+class Behind:
+    """Another gang of the queue is before it, and the queue serves its gangs in order."""
+
+    queue: QueueName
+    head: str
+    """The key of that gang."""
+
+
+@dataclass(frozen=True, slots=True)
 class Suspended:
     """Members of the gang are suspended, and it does not grow meanwhile."""
 
@@ -446,6 +455,7 @@ Finding = (
     | TooLarge
     | ForeignGate
     | BackOff
+    | Behind
     | Suspended
     | NoModel
     | Shortage

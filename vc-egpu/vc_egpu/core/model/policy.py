@@ -80,6 +80,8 @@ class Policy:
     """False: no gang goes for another one, whatever the cause."""
     reclaim: bool = True
     """Whether queues take back what they deserve. False: ``deserved`` orders, and no more."""
+    reclaim_by_weight: bool = False
+    """Whether a queue that names nothing of a model takes back, and gives back, by its weight."""
     replacement_hold_s: float = 60.0
     """How long a running gang keeps a failed member's cards for the replacement."""
     suspended_hold_s: float = 60.0

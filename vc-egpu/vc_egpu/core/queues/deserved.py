@@ -5,7 +5,7 @@ names only the count deserves so many cards. A queue that names nothing of a mod
 below it do together. Where none of them names any, there is no line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from vc_egpu.core.model.cluster import Queue, QueueName
 from vc_egpu.core.model.resources import (
@@ -78,3 +78,33 @@ def parts_by_kind(amounts: Use) -> dict[str, int]:
         for resource, amount in amounts.items()
         if resource.startswith(PARTS_PREFIX)
     }
+
+
+def by_weight(
+    tree: QueueTree, card_mib: Mapping[str, int], supply: Use, busy: Iterable[QueueName]
+) -> dict[QueueName, dict[str, int]]:
+    """What queues that name nothing of a kind deserve by their weight, level by level.
+
+    Siblings that have gangs, or queues with gangs below them, share what their parent has, less what their
+    siblings name. On the first level that is ``supply``, the cards of the cluster by kind. ``busy``: queues
+    that have gangs.
+    """
+    named = {name: own(queue, card_mib) for name, queue in tree.queues.items() if queue.deserved}
+    active = {above for name in busy for above in tree.chain(name)}
+    children: dict[QueueName | None, list[Queue]] = {}
+    for queue in tree.queues.values():
+        parent = queue.parent if queue.parent in tree.queues else None
+        children.setdefault(parent, []).append(queue)
+    found: dict[QueueName, dict[str, int]] = {}
+    levels: list[tuple[QueueName | None, Use]] = [(None, supply)]
+    while levels:
+        parent, has = levels.pop()
+        siblings = children.get(parent, ())
+        for kind, total in has.items():
+            rest = total - sum(named.get(one.name, {}).get(kind, 0) for one in siblings)
+            sharing = [one for one in siblings if kind not in named.get(one.name, {}) and one.name in active]
+            weights = sum(one.weight for one in sharing)
+            for one in sharing:
+                found.setdefault(one.name, {})[kind] = max(0, rest) * one.weight // max(1, weights)
+        levels.extend((one.name, {**found.get(one.name, {}), **named.get(one.name, {})}) for one in siblings)
+    return found

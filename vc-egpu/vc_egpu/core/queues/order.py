@@ -57,6 +57,10 @@ def _replaces(view: GangView) -> bool:
 def _by_share(queues: dict[QueueName, list[GangView]], share_of: ShareOf) -> Iterator[GangView]:
     for backlog in queues.values():
         backlog.sort(key=lambda view: age(view.gang), reverse=True)
+    if len(queues) == 1:
+        (backlog,) = queues.values()
+        yield from reversed(backlog)
+        return
     heap = [(share_of(queue), age(backlog[-1].gang), queue) for queue, backlog in queues.items()]
     heapq.heapify(heap)
     while heap:

@@ -13,25 +13,14 @@ from vc_egpu.core.model.cluster import Pod, QueueName, ShareClass
 from vc_egpu.core.model.findings import Kept, NotReclaimed
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.resources import PARTS_PREFIX
-from vc_egpu.core.queues import deserved
 from vc_egpu.core.queues.deserved import Lines, parts_by_kind
 from vc_egpu.core.room.departures import Departures, departures
 from vc_egpu.core.room.hunt import Hunt, Quarry
+from vc_egpu.core.room.lines import lines
 from vc_egpu.core.trial.trial import Trial
 
-_LINES: Final = "lines"
 _MOST_ACCOUNTS: Final = 4
 """Queues of victims that a plan names with their numbers."""
-
-
-def lines(trial: Trial) -> Lines:
-    """What each queue deserves; counted once per decision."""
-    _, known = trial.notes.get(_LINES, (0, None))
-    if isinstance(known, Mapping):
-        return known
-    found = deserved.lines(trial, trial.index.card_mib)
-    trial.notes[_LINES] = (0, found)
-    return found
 
 
 def hunts(trial: Trial, view: GangView, members: Sequence[Member]) -> Iterator[Hunt]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from vc_egpu.core.model.cluster import Reservation
 from vc_egpu.core.model.gangs import GangView, Mark
 from vc_egpu.core.model.plan import Admission, Eviction, Plan, Readiness, Resume, Suspension, Withdrawal
-from vc_egpu.core.model.reasons import Verdict
+from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.core.trial.trial import Trial
 
 
@@ -27,6 +27,11 @@ class Recorder:
     def decided(self, key: str) -> bool:
         """Whether this gang has its verdict."""
         return key in self._verdicts
+
+    def reason(self, key: str) -> Reason | None:
+        """The reason in this gang's verdict; None while it has none."""
+        verdict = self._verdicts.get(key)
+        return verdict.reason if verdict is not None else None
 
     def waits(self, view: GangView, verdict: Verdict) -> None:
         """The gang waits, and why."""

@@ -165,6 +165,12 @@ def _back_off(finding: findings.BackOff) -> Said:
 
 
 @_said.register
+def _behind(finding: findings.Behind) -> Said:
+    text = f"the queue {finding.queue} serves its gangs in order (fifo), and {finding.head} is before it"
+    return Reason.WAITING_FOR_TURN, text, {"queue": str(finding.queue), "behind": finding.head}
+
+
+@_said.register
 def _suspended(finding: findings.Suspended) -> Said:
     members = _plural(finding.placed, "member")
     text = f"{finding.suspended} of its {members} are suspended; it grows once they run again"

@@ -65,12 +65,15 @@ class QueueSpec(ApiModel):
     """Caps and order."""
 
     weight: Annotated[
-        Int32 | None, Field(ge=1, le=65535), kept("deserved orders, this does not"), CrdDefault(1)
+        Int32 | None,
+        Field(ge=1, le=65535),
+        supported("orders where no deserved is named; with an option of the controller it takes back"),
+        CrdDefault(1),
     ] = None
     """Share relative to other queues."""
     capability: Quantities | None = None
     """The cap. Absent keys: see the rules on queues."""
-    reclaimable: Annotated[bool | None, kept("nothing is reclaimed yet")] = None
+    reclaimable: Annotated[bool | None, supported("false: nothing is taken back from it")] = None
     """Whether others may take back what is above deserved."""
     extend_clusters: Annotated[list[ExtendCluster], kept("forwarding to other clusters is Volcano's")] = (
         Field(default_factory=list)
@@ -84,11 +87,15 @@ class QueueSpec(ApiModel):
     """Free text of Volcano's."""
     parent: SubdomainName | None = None
     """The queue above; its caps bind its children together."""
-    deserved: Annotated[Quantities | None, supported("orders; nothing is reclaimed yet")] = None
+    deserved: Annotated[
+        Quantities | None, supported("orders, and is taken back; in parts of cards for each model")
+    ] = None
     """What the queue should get while others wait."""
     priority: Count | None = None
     """Queues with a higher number come first."""
-    dequeue_strategy: Annotated[Literal["fifo", "traverse"] | None, kept(""), CrdDefault("traverse")] = None
+    dequeue_strategy: Annotated[
+        Literal["fifo", "traverse"] | None, supported("Volcano itself ignores it"), CrdDefault("traverse")
+    ] = None
     """Whether a gang that does not fit holds up those behind it."""
 
 
