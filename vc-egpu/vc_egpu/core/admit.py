@@ -10,13 +10,13 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Final
 
-from vc_egpu.core.model.cluster import MemberPlacement
-from vc_egpu.core.model.findings import Finding, Limit, OverCap
+from vc_egpu.core.model.cluster import MemberPlacement, ShareClass
+from vc_egpu.core.model.findings import Finding, Limit, OverCap, Shortage
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.placing.place import place, place_some, room_for
 from vc_egpu.core.queues import caps
-from vc_egpu.core.room import preempt
+from vc_egpu.core.room import preempt, reclaim
 from vc_egpu.core.room.preempt import Patience, Room
 from vc_egpu.core.room.relief import quota_of
 from vc_egpu.core.room.victims import prey
@@ -144,7 +144,9 @@ class _Minimum(Attempt):
     def place(self) -> None:
         if self._forbidden is not None:
             return
-        trial = self._trial
+        trial, alike = self._trial, self._record.placeless(self._trial, self._view)
+        if alike is not None and alike.is_known:
+            return
         tried = False
         for view, number in product(_views(self._view), range(len(self._cores))):
             if tried and trial.effort.spent:
@@ -162,6 +164,8 @@ class _Minimum(Attempt):
                 trial.remember(view, seated)
                 self._seated, self._left = _with_surplus(trial, view, seated)
                 return
+        if alike is not None and all(self._forbids(number) is None for number in range(len(self._cores))):
+            alike.note()
 
     def _lacking(self, core: tuple[Member, ...]) -> Member | None:
         """A member of whose shape there are too few places whatever the others take: no order is tried.
@@ -203,10 +207,23 @@ class _Minimum(Attempt):
             found = self._forbidden
         else:
             core = next(self._allowed())
-            found = _no_room(trial, view, core, self._lacking(core))
+            found = self._short(core)
         verdict = say.verdict(found)
         self._record.refuse_alike(trial, view, verdict, by_cap=self._forbidden is not None)
         self._record.waits(view, verdict)
+
+    def _short(self, core: tuple[Member, ...]) -> Finding:
+        """What is short; the same for all gangs that ask for the same, but for what their queues may take."""
+        trial, view = self._trial, self._view
+        alike = self._record.placeless(trial, view)
+        known = alike.shortage if alike is not None else None
+        if known is not None and view.gang.share_class is not ShareClass.HIGH and trial.effort.room > 0:
+            kept = reclaim.why_not(trial, view, core)
+            return replace(known, queue=view.gang.queue, not_reclaimed=kept)
+        found = _no_room(trial, view, core, self._lacking(core))
+        if alike is not None and alike.is_known and not found.brief:
+            alike.note(found)
+        return found
 
 
 class _Surplus(Attempt):
@@ -396,5 +413,5 @@ def _together(
 
 def _no_room(
     trial: Trial, view: GangView, members: tuple[Member, ...], lacks: Member | None = None
-) -> Finding:
+) -> Shortage:
     return shortage(trial, view, members, lacks, tried=trial.effort.room > 0)

@@ -163,6 +163,11 @@ def mark_of(view: GangView) -> Mark | None:
     )
 
 
+def mark_in_any_queue(mark: Mark) -> Mark:
+    """The same for gangs of all queues that ask for the same places: see :func:`mark_of`."""
+    return mark[1:]
+
+
 class Intern:
     """Numbers for shapes: equal shapes, equal number."""
 

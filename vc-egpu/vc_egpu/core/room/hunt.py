@@ -13,7 +13,7 @@ class Quarry:
     """A queue whose gangs may be taken while it, and those above it that count, are above a line."""
 
     queue: QueueName
-    lines: tuple[QueueName, ...]
+    lines: tuple[QueueName, ...] = field(compare=False)
     """The queue and those above it, up to the one that it shares with the taker, as far as they have a line.
     Empty: the queue deserves nothing of these cards."""
 

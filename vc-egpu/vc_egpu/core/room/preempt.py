@@ -81,12 +81,17 @@ def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room |
 
     One hunt after the other is tried, up to the first that finds enough.
     """
-    for number, hunt in enumerate(hunts_for(trial, view, members)):
+    hunts = list(hunts_for(trial, view, members))
+    widest = {hunt.cause: hunt for hunt in hunts}  # each round of a cause takes in those before it
+    hopeless: set[Cause] = set()
+    for number, hunt in enumerate(hunts):
         contest = _Contest(trial, view, members, hunt)
-        found = None if number else _patience(trial, contest)
-        if found is not None:
-            return found
-        best = contest.cheapest()
+        if not number:
+            found = _patience(trial, contest)
+            if found is not None:
+                return found
+            hopeless = {cause for cause, last in widest.items() if not contest.might_fit_after(last)}
+        best = contest.cheapest() if hunt.cause not in hopeless else None
         room = contest.room(best, number) if best is not None else None
         if room is not None:
             return room
@@ -210,9 +215,13 @@ class _Contest:
     def _enough_places(self) -> bool:
         return are_enough(self._trial.ledger, self._groups)
 
+    def might_fit_after(self, hunt: Hunt) -> bool:
+        """False only if there is no place for the gang although all that this hunt may take are gone."""
+        return prey(self._trial, hunt).takes(self._trial, self._view, self._groups)
+
     def cheapest(self) -> _Choice | None:
         """The victims; None if the gang does not fit whichever of them go."""
-        if not prey(self._trial, self._hunt).takes(self._trial, self._view, self._groups):
+        if not self.might_fit_after(self._hunt):
             return None  # not even with all candidates gone
         useful = self._useful_nodes() if self._relief is None else set(self._trial.index.nodes)
         found = candidates(self._trial, self._view, useful, self._hunt)

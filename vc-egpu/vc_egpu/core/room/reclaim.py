@@ -6,6 +6,7 @@ Each queue of the gang that goes has more than it deserves before that one goes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from vc_egpu.core.model.causes import Account, Cause
@@ -14,11 +15,12 @@ from vc_egpu.core.model.findings import Kept, NotReclaimed
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.resources import PARTS_PREFIX
 from vc_egpu.core.queues.deserved import Lines, parts_by_kind
-from vc_egpu.core.room.departures import Departures, departures
+from vc_egpu.core.room.departures import Departures, departures, moment
 from vc_egpu.core.room.hunt import Hunt, Quarry
 from vc_egpu.core.room.lines import lines
 from vc_egpu.core.trial.trial import Trial
 
+_HOLDERS: Final = "holders"
 _MOST_ACCOUNTS: Final = 4
 """Queues of victims that a plan names with their numbers."""
 
@@ -39,7 +41,7 @@ def hunts(trial: Trial, view: GangView, members: Sequence[Member]) -> Iterator[H
             return
         if not state:
             continue
-        more = _quarry(trial, own, above, kinds, known)
+        more = _quarry(trial, own, above, kinds)
         if more.keys() - found.keys():
             found = {**more, **found}
             quarry = tuple(found[name] for name in sorted(found))
@@ -74,28 +76,63 @@ def _within(trial: Trial, own: Sequence[QueueName], asks: Mapping[str, int], kno
     return not missing
 
 
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """A queue that has cards of some kinds, seen from the queue upwards."""
+
+    chain: tuple[QueueName, ...]
+    gives: int
+    """For so many queues of the chain, from the first one on, all are reclaimable, and all that have a line
+    are above it."""
+    lines: tuple[int, ...]
+    """Which of the chain have a line for one of the kinds."""
+
+
 def _quarry(
-    trial: Trial,
-    own: Sequence[QueueName],
-    above: QueueName | None,
-    kinds: Sequence[str],
-    known: Lines,
+    trial: Trial, own: Sequence[QueueName], above: QueueName | None, kinds: tuple[str, ...]
 ) -> dict[QueueName, Quarry]:
     """Queues below ``above``, not below the taker's own branch, that have more than they deserve."""
-    gone = departures(trial)
     found: dict[QueueName, Quarry] = {}
+    for holder in _holders(trial, kinds):
+        chain = holder.chain
+        length = len(chain) if above is None else chain.index(above) if above in chain else 0
+        if not 0 < length <= holder.gives or own[-1] in chain or chain[0] in own:
+            continue
+        counted = tuple(chain[at] for at in holder.lines if at < length)
+        found[chain[0]] = Quarry(chain[0], counted)
+    return found
+
+
+def _holders(trial: Trial, kinds: tuple[str, ...]) -> list[_Holder]:
+    """All queues that could give back some of these kinds. Counted again when a queue's use changed."""
+    note, now = (_HOLDERS, kinds), trial.charges + moment(trial)
+    then, found = trial.notes.get(note, (-1, None))
+    if then == now and isinstance(found, list):
+        return found
+    known, gone = lines(trial), departures(trial)
+    rows: list[_Holder] = []
     for name in trial.index.holders.queues():
         chain = tuple(trial.chain(name))
-        if own[-1] in chain or name in own or (above is not None and above not in chain[1:]):
-            continue
-        path = chain if above is None else chain[: chain.index(above)]
-        entries = [trial.queues.get(one) for one in path]
-        if any(entry is not None and not entry.reclaimable for entry in entries):
-            continue
-        if any(is_above(trial, path, kind, known, gone) for kind in kinds):
-            counted = tuple(one for one in path if any(kind in known.get(one, {}) for kind in kinds))
-            found[name] = Quarry(name, counted)
-    return found
+        reclaimable = 0
+        for one in chain:
+            entry = trial.queues.get(one)
+            if entry is not None and not entry.reclaimable:
+                break
+            reclaimable += 1
+        gives = max(
+            (
+                length
+                for kind in kinds
+                for length in range(1, reclaimable + 1)
+                if is_above(trial, chain[:length], kind, known, gone)
+            ),
+            default=0,
+        )
+        lined = (at for at, one in enumerate(chain) if any(kind in known.get(one, {}) for kind in kinds))
+        if gives:
+            rows.append(_Holder(chain, gives, tuple(lined)))
+    trial.notes[note] = (now, rows)
+    return rows
 
 
 def is_above(trial: Trial, path: Sequence[QueueName], kind: str, known: Lines, gone: Departures) -> bool:

@@ -131,6 +131,11 @@ class Claims:
             self.add(claim)
         return found
 
+    @property
+    def any_aside(self) -> bool:
+        """Whether something is set aside for the gang whose turn it is."""
+        return bool(self._aside)
+
     def own(self, gang: str) -> Claim | None:
         """The reservation of the gang whose turn it is."""
         own = (c for c in self._aside if c.gang == gang and c.kind is ClaimKind.RESERVATION)

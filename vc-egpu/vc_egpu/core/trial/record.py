@@ -3,10 +3,36 @@
 from collections.abc import Mapping
 
 from vc_egpu.core.model.cluster import Reservation
-from vc_egpu.core.model.gangs import GangView, Mark
+from vc_egpu.core.model.findings import Shortage
+from vc_egpu.core.model.gangs import GangView, Mark, mark_in_any_queue
 from vc_egpu.core.model.plan import Admission, Eviction, Plan, Readiness, Resume, Suspension, Withdrawal
 from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.core.trial.trial import Trial
+
+
+class Placeless:
+    """Whether gangs that ask for the same found no place without victims, and what is short for them.
+
+    Within one decision room only shrinks. A cluster has many queues, and few kinds of gangs.
+    """
+
+    def __init__(self, known: dict[Mark, Shortage | None], mark: Mark) -> None:
+        self._known = known
+        self._mark = mark
+
+    @property
+    def is_known(self) -> bool:
+        """Whether one of them found none."""
+        return self._mark in self._known
+
+    @property
+    def shortage(self) -> Shortage | None:
+        """What one of them was told; None while none was told anything."""
+        return self._known.get(self._mark)
+
+    def note(self, shortage: Shortage | None = None) -> None:
+        """This one found none."""
+        self._known[self._mark] = shortage or self._known.get(self._mark)
 
 
 class Recorder:
@@ -23,6 +49,7 @@ class Recorder:
         self._verdicts: dict[str, Verdict] = {}
         self._reservations: dict[str, Reservation | None] = {}
         self._refused: dict[Mark | None, tuple[Verdict, int | None]] = {}
+        self._placeless: dict[Mark, Shortage | None] = {}
 
     def decided(self, key: str) -> bool:
         """Whether this gang has its verdict."""
@@ -87,6 +114,15 @@ class Recorder:
         mark = trial.index.mark(view)
         if mark is not None:
             self._refused[mark] = (verdict, trial.version(view.gang.queue) if by_cap else None)
+
+    def placeless(self, trial: Trial, view: GangView) -> Placeless | None:
+        """What is known of gangs that ask for the same, in whichever queue. None: nothing can be known so,
+        since some room is free for this gang alone.
+        """
+        mark = trial.index.mark(view)
+        if mark is None or trial.claims.any_aside:
+            return None
+        return Placeless(self._placeless, mark_in_any_queue(mark))
 
     def plan(self) -> Plan:
         """Everything, as one value."""

@@ -77,6 +77,8 @@ class Trial:
         self.scratch: dict[str, object] = {}
         """What placement policies keep for the next gang of the same decision."""
         self._versions: dict[QueueName, int] = {}
+        self.charges = 0
+        """Grows when the use of any queue changes."""
         self._forgone: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
         """Pods that count in no queue any more although they are there: others get their quota."""
         self._rows_of: dict[str, dict[int, int]] = {}
@@ -112,6 +114,7 @@ class Trial:
             if use is None:
                 use = self._use[name] = dict(self.index.uses.total.get(name, {}))
             self._versions[name] = self._versions.get(name, 0) + 1
+            self.charges += 1
             for resource, amount in amounts.items():
                 add_to(use, resource, sign * amount)
 
