@@ -66,18 +66,24 @@ def has(snapshot: Snapshot, queue: str, kind: str, without: Iterable[Pod] = ()) 
     )
 
 
-def members(snapshot: Snapshot, gang: Gang, most: ShareClass, kinds: Iterable[str] | None) -> list[Pod]:
-    """Those that may go if no class above ``most`` may, and of kinds of cards if these matter."""
+def members(
+    snapshot: Snapshot, gang: Gang, most: ShareClass, asked: Iterable[str] = (), above: set[str] | None = None
+) -> list[Pod]:
+    """Those that may go if no class above ``most`` may. ``above``: of the kinds of cards that are asked for,
+    those of which the gang's queue has too much; None where that does not matter."""
     if gang.share_class > most:
         return []
     placed = [p for p in snapshot.pods.values() if p.gang == gang.key and p.phase is PodPhase.PLACED]
     able = [p for p in placed if not p.shares or brute.class_of(snapshot, p) <= most]
     if any(p.protected for p in placed) or (len(able) < len(placed) and not gang.single):
         return []
-    if kinds is None:
+    if above is None:
         return able
-    holding = [p for p in able if any(kind in parts(snapshot, [p.shape]) for kind in kinds)]
-    return holding if gang.single or not holding else able
+    kinds = {p.uid: set(parts(snapshot, [p.shape])) & set(asked) for p in able}
+    good = [p for p in able if kinds[p.uid] and kinds[p.uid] <= above]
+    if gang.single:
+        return good
+    return able if good and all(found <= above for found in kinds.values()) else []
 
 
 def rounds(snapshot: Snapshot, gang: Gang, shapes: list[PodShape]) -> Iterator[Round]:
@@ -93,7 +99,7 @@ def rounds(snapshot: Snapshot, gang: Gang, shapes: list[PodShape]) -> Iterator[R
 def _low(snapshot: Snapshot, gang: Gang, queues: Iterable[str]) -> dict[str, list[Pod]]:
     among = set(queues)
     found = {
-        other.key: members(snapshot, other, ShareClass.LOW, None)
+        other.key: members(snapshot, other, ShareClass.LOW)
         for other in snapshot.gangs.values()
         if other.key != gang.key and other.queue in among
     }
@@ -135,7 +141,7 @@ def _reclaims(snapshot: Snapshot, gang: Gang, shapes: list[PodShape]) -> Iterato
                 paths[name] = path
         for most in (ShareClass.LOW, ShareClass.UNSET):
             found = {
-                other.key: members(snapshot, other, most, asks)
+                other.key: members(snapshot, other, most, asks, _above(snapshot, paths[other.queue], asks))
                 for other in snapshot.gangs.values()
                 if other.queue in paths and other.key != gang.key
             }
@@ -143,21 +149,26 @@ def _reclaims(snapshot: Snapshot, gang: Gang, shapes: list[PodShape]) -> Iterato
             yield Round(Cause.RECLAIM, able, partial(_gives_back, snapshot, dict(paths), asks))
 
 
+def _above(snapshot: Snapshot, path: list[str], kinds: Iterable[str], gone: Sequence[Pod] = ()) -> set[str]:
+    """Kinds of which every queue of the path that has a line has more; or that none of them deserves."""
+    return {
+        kind
+        for kind in kinds
+        if all(
+            (amount := line(snapshot, snapshot.queues[name], kind)) is None  # type: ignore[index]
+            or has(snapshot, name, kind, gone) > amount
+            for name in path
+        )
+    }
+
+
 def _gives_back(snapshot: Snapshot, paths: dict[str, list[str]], asks: Parts, victims: list[Pod]) -> bool:
     """Whether the gangs may go in some order, so that each one's queues are above their lines before."""
     gangs = {str(pod.gang): [p for p in victims if p.gang == pod.gang] for pod in victims}
 
     def is_above(key: str, gone: list[Pod]) -> bool:
-        path = paths[snapshot.gangs[key].queue]
-        kinds = [kind for kind in asks if kind in parts(snapshot, [pod.shape for pod in gangs[key]])]
-        return any(
-            all(
-                (amount := line(snapshot, snapshot.queues[name], kind)) is None  # type: ignore[index]
-                or has(snapshot, name, kind, gone) > amount
-                for name in path
-            )
-            for kind in kinds
-        )
+        kinds = set(asks) & set(parts(snapshot, [pod.shape for pod in gangs[key]]))
+        return kinds <= _above(snapshot, paths[snapshot.gangs[key].queue], kinds, gone)
 
     return any(
         all(is_above(key, [p for one in order[:at] for p in gangs[one]]) for at, key in enumerate(order))

@@ -16,6 +16,8 @@ class Quarry:
     lines: tuple[QueueName, ...] = field(compare=False)
     """The queue and those above it, up to the one that it shares with the taker, as far as they have a line.
     Empty: the queue deserves nothing of these cards."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of cards of which all of them have too much."""
 
 
 @dataclass(frozen=True, slots=True)

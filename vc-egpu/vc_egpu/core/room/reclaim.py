@@ -5,7 +5,7 @@ gangs share. There, each queue of the gang that takes back has no more than it d
 Each queue of the gang that goes has more than it deserves before that one goes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,9 +81,9 @@ class _Holder:
     """A queue that has cards of some kinds, seen from the queue upwards."""
 
     chain: tuple[QueueName, ...]
-    gives: int
-    """For so many queues of the chain, from the first one on, all are reclaimable, and all that have a line
-    are above it."""
+    gives: Mapping[str, int]
+    """By kind: for so many queues of the chain, from the first one on, all are reclaimable, and all that have
+    a line are above it. Kinds of which it gives none are left out."""
     lines: tuple[int, ...]
     """Which of the chain have a line for one of the kinds."""
 
@@ -96,10 +96,11 @@ def _quarry(
     for holder in _holders(trial, kinds):
         chain = holder.chain
         length = len(chain) if above is None else chain.index(above) if above in chain else 0
-        if not 0 < length <= holder.gives or own[-1] in chain or chain[0] in own:
+        able = tuple(kind for kind, gives in holder.gives.items() if 0 < length <= gives)
+        if not able or own[-1] in chain or chain[0] in own:
             continue
         counted = tuple(chain[at] for at in holder.lines if at < length)
-        found[chain[0]] = Quarry(chain[0], counted)
+        found[chain[0]] = Quarry(chain[0], counted, able)
     return found
 
 
@@ -119,15 +120,12 @@ def _holders(trial: Trial, kinds: tuple[str, ...]) -> list[_Holder]:
             if entry is not None and not entry.reclaimable:
                 break
             reclaimable += 1
-        gives = max(
-            (
-                length
-                for kind in kinds
-                for length in range(1, reclaimable + 1)
-                if is_above(trial, chain[:length], kind, known, gone)
-            ),
-            default=0,
-        )
+        gives = {
+            kind: length
+            for kind in kinds
+            for length in range(1, reclaimable + 1)
+            if is_above(trial, chain[:length], kind, known, gone)
+        }
         lined = (at for at, one in enumerate(chain) if any(kind in known.get(one, {}) for kind in kinds))
         if gives:
             rows.append(_Holder(chain, gives, tuple(lined)))
@@ -157,9 +155,12 @@ def members(trial: Trial, view: GangView, hunt: Hunt) -> Sequence[Pod]:
     if higher and not view.gang.single:
         return ()
     pods = [pod for pod in view.placed if pod.uid not in higher]
-    holds = {pod.uid for pod in pods if pod.shares and parts_of(trial, pod, hunt.kinds)}
-    if not holds:
-        return ()
+    above = next((quarry.kinds for quarry in hunt.quarry or () if quarry.queue == view.gang.queue), ())
+    held = {pod.uid: parts_of(trial, pod, hunt.kinds).keys() for pod in pods if pod.shares}
+    holds = {uid for uid, kinds in held.items() if kinds and kinds <= set(above)}
+    others = any(kinds for uid, kinds in held.items() if uid not in holds)
+    if not holds or (others and not view.gang.single):
+        return ()  # its queue has no more than it deserves of another model that is asked for
     return tuple(pod for pod in pods if pod.uid in holds or not view.gang.single)
 
 
@@ -170,11 +171,17 @@ def parts_of(trial: Trial, pod: Pod, kinds: Sequence[str]) -> dict[str, int]:
     return {kind: amount for kind, amount in found if amount}
 
 
+Line = tuple[QueueName, str]
+"""A queue that has a line for a kind of card."""
+_MOST_UNITS: Final = 12
+"""So many gangs with cards of several kinds are put into an order."""
+
+
 class Excess:
     """What queues have above what they deserve: which gangs may go together.
 
-    A queue must be above its line before a gang is taken. So all gangs but the largest one must leave it
-    there, for each gang in at least one kind of card that it holds.
+    A queue must be above its line before a gang is taken, in each kind of card that the gang gives. So there
+    must be an order of the gangs in which each of them leaves the queues of the next ones above.
     """
 
     def __init__(self, trial: Trial, hunt: Hunt) -> None:
@@ -183,15 +190,15 @@ class Excess:
         self._paths = {quarry.queue: quarry.lines for quarry in hunt.quarry or ()}
         self._known = lines(trial)
         self._gone = departures(trial)
-        self._units: dict[str, dict[str, int]] = {}
-        """By gang that goes, in whole or in part: its parts of cards."""
-        self._taken: dict[tuple[QueueName, str], int] = {}
-        self._largest: dict[tuple[QueueName, str], int] = {}
+        self._units: dict[str, dict[Line, int]] = {}
+        """By gang that goes, in whole or in part: its parts of cards, for each line above it."""
+        self._taken: dict[Line, int] = {}
+        self._largest: dict[Line, int] = {}
 
     def takes(self, pods: Sequence[Pod]) -> bool:
         """Whether these may go as well. If so they are taken."""
         units, taken, largest = dict(self._units), dict(self._taken), dict(self._largest)
-        touched: set[QueueName] = set()
+        touched: set[Line] = set()
         for pod in pods:
             key = str(pod.gang)
             queue = self._queue_of(key)
@@ -200,17 +207,17 @@ class Excess:
             unit = units[key] = dict(units.get(key, {}))
             times = 0 if pod.uid in self._gone.pods else 1
             for kind, amount in parts_of(self._trial, pod, self._kinds).items():
-                unit[kind] = unit.get(kind, 0) + times * amount
-                for line in self._paths[queue]:
-                    mark = (line, kind)
-                    taken[mark] = taken.get(mark, 0) + times * amount
-                    largest[mark] = max(largest.get(mark, 0), unit[kind])
-            touched.update(self._paths[queue])
-        if not all(
-            self._may_go(key, unit, taken, largest)
-            for key, unit in units.items()
-            if not touched.isdisjoint(self._paths[self._queue_of(key)])
-        ):
+                for name in self._paths[queue]:
+                    line = (name, kind)
+                    if kind in self._known.get(name, {}):
+                        unit[line] = unit.get(line, 0) + times * amount
+                        taken[line] = taken.get(line, 0) + times * amount
+                        largest[line] = max(largest.get(line, 0), unit[line])
+                        touched.add(line)
+        # With one kind the largest gang of each line may be the last; the order by size does for all lines.
+        if not all(self._is_above(line, taken[line] - largest[line]) for line in touched):
+            return False
+        if len(self._kinds) > 1 and not self._have_an_order(units.values(), taken):
             return False
         self._units, self._taken, self._largest = units, taken, largest
         return True
@@ -219,29 +226,28 @@ class Excess:
         found = self._trial.index.gangs.get(gang)
         return found.queue if found is not None else QueueName("")
 
-    def _may_go(
-        self,
-        gang: str,
-        unit: Mapping[str, int],
-        taken: Mapping[tuple[QueueName, str], int],
-        largest: Mapping[tuple[QueueName, str], int],
-    ) -> bool:
-        path = self._paths[self._queue_of(gang)]
-        return any(all(self._is_above(line, kind, taken, largest) for line in path) for kind in unit)
+    def _is_above(self, line: Line, taken: int) -> bool:
+        """Whether the queue has more than it deserves once so much is taken."""
+        queue, kind = line
+        return in_use(self._trial, queue, kind, self._gone) - taken > self._known[queue][kind]
 
-    def _is_above(
-        self,
-        queue: QueueName,
-        kind: str,
-        taken: Mapping[tuple[QueueName, str], int],
-        largest: Mapping[tuple[QueueName, str], int],
-    ) -> bool:
-        line = self._known.get(queue, {}).get(kind)
-        if line is None:
-            return True
-        mark = (queue, kind)
-        others = taken.get(mark, 0) - largest.get(mark, 0)
-        return in_use(self._trial, queue, kind, self._gone) - others > line
+    def _have_an_order(self, units: Iterable[Mapping[Line, int]], taken: Mapping[Line, int]) -> bool:
+        """Whether each may be the last of those left, from the last one on. Too many: each of all of them."""
+        left, sums = list(units), dict(taken)
+
+        def may_be_last(unit: Mapping[Line, int]) -> bool:
+            return all(self._is_above(line, sums[line] - amount) for line, amount in unit.items())
+
+        if len(left) > _MOST_UNITS:
+            return all(may_be_last(unit) for unit in left)
+        while left:
+            last = next((unit for unit in left if may_be_last(unit)), None)
+            if last is None:
+                return False
+            left.remove(last)
+            for line, amount in last.items():
+                sums[line] -= amount
+        return True
 
 
 # --- what is told --------------------------------------------------------------------------------
