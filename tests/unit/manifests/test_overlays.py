@@ -164,7 +164,7 @@ def test_crds_come_with_standalone_only() -> None:
 def test_webhook_and_admission_name_the_same_scheduler() -> None:
     """The kube-scheduler, unless told otherwise; on Volcano its own scheduler for pods without a PodGroup."""
     ungrouped = ["--ungrouped-scheduler-name=volcano"]
-    of_volcano = ["--scheduler-name=volcano", "--scheduler=volcano"]
+    of_volcano = ["--scheduler-name=volcano", "--binder=scheduler", "--scheduler=volcano"]
     for folder, wanted in (
         ("manifests/overlays/standalone", []),
         ("manifests/overlays/volcano", ungrouped),

@@ -23,7 +23,7 @@ class Settings:
 
     scheduler_name: str = names.SCHEDULER_DEFAULT
     """What binds all other managed pods: ``volcano`` or ``default-scheduler``."""
-    binder: Binder = "scheduler"
+    binder: Binder = "direct"
     """What binds pods of which the decision sees all that a scheduler would: ``direct`` is we ourselves."""
     ungrouped_scheduler_name: str = ""
     """What binds pods that name no PodGroup when they are created (pods of Deployments, bare pods), if it

@@ -36,7 +36,7 @@ class SettingsFile(BaseModel):
         str_strip_whitespace=True,
     )
 
-    binder: Binder = "scheduler"
+    binder: Binder = "direct"
     scheduler_name: str = "default-scheduler"
     ungrouped_scheduler_name: str = ""
     """See :class:`~.context.Settings`."""
