@@ -3,8 +3,12 @@
 import pytest
 from unit.webhook.pod_reviews import asking, complete, group, of_job, refusal
 from unit.webhook.world import ALICE, Json, container, context, create, pod
+from vc_egpu.admission.state import backoffs
+from vc_egpu.admission.state.backoffs import RolledBack
+from vc_egpu.core.model.cluster import NodeName
 from vc_egpu.volcano.words import names
 from vc_egpu.webhook.reviews.pods import review_pod
+from vc_egpu.webhook.serving.caches import slim_group
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 GATE = {"name": names.GATE}
@@ -55,7 +59,8 @@ def test_a_member_without_cards_goes_where_a_scheduler_finds_room() -> None:
 def test_after_a_refusal_new_pods_go_by_a_scheduler() -> None:
     obj = of_job(asking(vgpu_h20=1))
     assert way(complete(obj, context(groups=[group()])))[0] == names.SCHEDULER_DIRECT
-    refused = group(**{names.ROLLED_BACK: "{}"})
+    note = backoffs.encode(RolledBack().again(1e9, frozenset(map(NodeName, "ab")), "refused " * 60))
+    refused = slim_group(group(**{names.ROLLED_BACK: note}))
     assert way(complete(obj, context(groups=[refused]))) == ("default-scheduler", [GATE])
 
 

@@ -325,6 +325,8 @@ class Loop:
             evicted=dict(self._work.evictions.by_cause),
             suspended=dict(self._conductor.suspending.by_cause),
             refused=dict(self._work.refused),
+            let_go=dict(self._work.let_go),
+            by_kubelets=dict(self._work.by_kubelets),
             epoch=self._leadership.epoch,
             admitting=self._admitting(),
             decide_s=self._parts.decisions.took_s,

@@ -4,7 +4,17 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vc_egpu.admission.execution.operations import ByCause, ByWrite, Operation, none_refused, none_yet
+from vc_egpu.admission.execution.operations import (
+    ByCause,
+    ByRefusal,
+    ByWay,
+    ByWrite,
+    Operation,
+    none_by_kubelets,
+    none_let_go,
+    none_refused,
+    none_yet,
+)
 from vc_egpu.core.model.cluster import Snapshot
 from vc_egpu.core.model.reasons import Verdict
 
@@ -25,6 +35,10 @@ class View:
     """Pods that were told to leave their cards, by cause."""
     refused: ByWrite = field(default_factory=none_refused)
     """Writes that the API server refuses again and again, by kind."""
+    let_go: ByWay = field(default_factory=none_let_go)
+    """Pods that were let go, by way."""
+    by_kubelets: ByRefusal = field(default_factory=none_by_kubelets)
+    """Pods that kubelets refused, by what lacked."""
 
 
 @dataclass(slots=True)

@@ -79,6 +79,18 @@ def _process(view: View) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
     for write, total in view.refused.items():
         refused.add_metric((write,), total)
     yield refused
+    let_go = CounterMetricFamily(
+        "egpu_pods_let_go", "Pods that were bound by us, or whose gate was lifted.", labels=("way",)
+    )
+    for way, pods in view.let_go.items():
+        let_go.add_metric((way,), pods)
+    yield let_go
+    kubelets = CounterMetricFamily(
+        "egpu_kubelet_refusals", "Pods that a kubelet refused.", labels=("lacked",)
+    )
+    for what, pods in view.by_kubelets.items():
+        kubelets.add_metric((what,), pods)
+    yield kubelets
 
 
 def _cards(rows: Iterable[CardRow]) -> Iterator[GaugeMetricFamily]:

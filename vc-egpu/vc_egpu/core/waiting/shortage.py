@@ -248,7 +248,8 @@ def _no_victims(
 ) -> NoVictims | None:
     """Why making room failed, or is not tried. ``worst``: the group of which most members lack a place."""
     if cause is None:
-        return NoVictims(Spared.REFUSED) if spares(trial, view) else None
+        why = Spared.NODE_REFUSED if view.gang.takes_free_room else Spared.REFUSED
+        return NoVictims(why) if spares(trial, view) else None
     coming = trial.coming_back()
     free = _places(trial.ledger, worst)
     lifted = trial.lift(pod.uid for pod in coming)
