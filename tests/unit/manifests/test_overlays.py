@@ -180,6 +180,19 @@ def test_webhook_and_admission_name_the_same_scheduler() -> None:
         assert said == wanted
 
 
+def test_next_to_volcano_our_job_controller_makes_podgroups_and_nothing_else() -> None:
+    parts = "components: [../../manifests/overlays/volcano/direct-deployments]\n"
+    objects = patched(parts, overlay="volcano")
+    specs = pod_specs(objects)
+    assert "--direct-without-group=true" in specs["vc-egpu-webhook"]["containers"][0]["args"]
+    assert jobs_parser().parse_args(specs["vc-egpu-jobs"]["containers"][0]["args"][1:]).groups_only
+    (role,) = [one for one in of_kind(objects, "ClusterRole") if one["metadata"]["name"] == "vc-egpu-jobs"]
+    asked = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    assert {("podgroups", "create"), ("pods", "patch")} <= asked
+    assert not {(name, verb) for name, verb in asked if verb == "delete" or name.startswith("queues")}
+    assert ("pods", "create") not in asked
+
+
 def test_fake_gpus_are_in_no_product_overlay() -> None:
     for name in ("standalone", "volcano"):
         text = yaml.safe_dump_all(overlay(name))

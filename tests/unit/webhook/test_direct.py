@@ -70,6 +70,12 @@ def test_on_volcano_a_pod_without_a_group_names_its_scheduler() -> None:
     assert way(complete(asking(vgpu_h20=1), settings)) == ("volcano", [GATE])
 
 
+def test_on_volcano_we_bind_it_where_we_make_its_group() -> None:
+    settings = context(ungrouped_scheduler_name="volcano", direct_without_group=True)
+    assert way(complete(asking(vgpu_h20=1), settings)) == (names.SCHEDULER_DIRECT, [])
+    assert way(complete(pod(container(vgpu_h20=1), volumes=[CLAIM]), settings)) == ("volcano", [GATE])
+
+
 def test_a_pod_that_comes_again_stays_on_its_way() -> None:
     """Another webhook changed it since: the API server asks us once more."""
     done = complete(asking(vgpu_h20=1), context())

@@ -15,6 +15,7 @@ from vc_egpu.kube.resources import BATCH_JOBS, DAEMON_SETS, POD_GROUPS, PODS, RE
 from vc_egpu.kube.wire.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.api.podgroup import PodGroupPhase
+from vc_egpu.volcano.podspec.way import is_direct
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_of
 
@@ -43,7 +44,10 @@ class GroupWorker:
         *,
         ask_for_queues: Callable[[Iterable[str]], None],
         clock: Callable[[], float] = time.monotonic,
+        groups_only: bool = False,
     ) -> None:
+        """``groups_only``: Volcano runs. It keeps the status of PodGroups, and makes those of its pods."""
+        self._groups_only = groups_only
         self._api = api
         self._known = known
         self._ask_for_queues = ask_for_queues
@@ -69,11 +73,11 @@ class GroupWorker:
             # Its pods still name it, so it was deleted under them. We make again only what we made. If its
             # pods go as well, the garbage collector would delete it each time we make it.
             for pod in pods if key[1].startswith(_LOOSE_PREFIX) else ():
-                if pod.managed and pod.job is None and pod.group is not None and not _is_over(pod):
+                if pod.managed and pod.job is None and pod.group is not None and not self._passes_over(pod):
                     self._make(pod)
                     break
             return None
-        if group["metadata"].get("deletionTimestamp"):
+        if group["metadata"].get("deletionTimestamp") or self._groups_only:
             return None
         wait_s = self._sweep(key, group, pods)
         before = (group.get("status") or {}).get("phase")
@@ -98,7 +102,7 @@ class GroupWorker:
         pod = self._known.pods.get(pod_key)
         if pod is None or not pod.managed or pod.job is not None or pod.group is not None:
             return None
-        if _is_over(pod):
+        if self._passes_over(pod):
             return None
         group = self._make(pod)
         body = {"metadata": {"uid": pod.uid, "annotations": {names.GROUP_NAME: group.name}}}
@@ -107,6 +111,10 @@ class GroupWorker:
         except (NotFound, Conflict):
             logger.debug("pod %s is gone", "/".join(pod_key))
         return None
+
+    def _passes_over(self, pod: CachedPod) -> bool:
+        """Whether no PodGroup is made for this pod: it is over, or Volcano's controllers make it."""
+        return _is_over(pod) or (self._groups_only and not is_direct(pod.document["spec"]))
 
     def _make(self, pod: CachedPod) -> podgroups.LooseGroup:
         namespace = pod.key[0]

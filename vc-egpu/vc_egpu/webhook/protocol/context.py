@@ -28,6 +28,8 @@ class Settings:
     ungrouped_scheduler_name: str = ""
     """What binds pods that name no PodGroup when they are created (pods of Deployments, bare pods), if it
     differs. Volcano's controllers make PodGroups only for pods of Volcano's scheduler."""
+    direct_without_group: bool = False
+    """True: we bind these too where we see them whole. ``vc-egpu jobs --groups-only`` makes the groups."""
     unnamed_model_unlimited: bool = False
     """True: a queue that does not name a model does not cap it, as in Volcano."""
     job_controllers: frozenset[str] = frozenset(
