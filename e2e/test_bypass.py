@@ -195,7 +195,8 @@ def loose(team: Tenant, stack: Stack) -> Iterator[str]:
         },
         *may_bind(team, name),
     )
-    wait_until("rights arrived", lambda: binder(team, name).may("create", "pods/binding"), 30)
+    question = ("auth", "can-i", "create", "pods", "--subresource=binding")
+    wait_until("rights arrived", lambda: binder(team, name).kubectl(*question).returncode == 0, 30)
     yield name
     stack.kit.kubectl("delete", "namespace", name, "--wait=false")
 

@@ -22,6 +22,8 @@ from vc_egpu.volcano.words.makers import controller_of
 EMPTY_FOR_S: Final = 120.0
 """A PodGroup for pods of other controllers is deleted after this time without pods: it was scaled to nothing.
 Cards are kept for a replacement for less time than this."""
+COUNTS_EVERY_S: Final = 1.0
+"""Counts under the same phase are written at most so often. Members of a gang start one after the other."""
 _LOOSE_PREFIX: Final = "podgroup-"
 _JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
 """A Job may be called ``podgroup``: its PodGroup is the Job worker's."""
@@ -55,10 +57,13 @@ class GroupWorker:
         self._lock = threading.Lock()
         self._owners: OrderedDict[str, tuple[float, Json | None]] = OrderedDict()
         self._empty_since: dict[Key, float] = {}
+        self._written: dict[Key, float] = {}
+        """When a status was written last."""
 
     def rest(self) -> None:
         """Another process leads: a group without pods may get some before this process leads again."""
         self._empty_since.clear()
+        self._written.clear()
 
     def look(self, key: Key) -> float | None:
         """Bring the status of one PodGroup up to date; seconds until the next look, or None."""
@@ -70,6 +75,7 @@ class GroupWorker:
             self._ask_for_queues(queues)  # the pods that are left decide to which of them it counts
         if group is None:
             self._empty_since.pop(key, None)
+            self._written.pop(key, None)
             # Its pods still name it, so it was deleted under them. We make again only what we made. If its
             # pods go as well, the garbage collector would delete it each time we make it.
             for pod in pods if key[1].startswith(_LOOSE_PREFIX) else ():
@@ -89,6 +95,10 @@ class GroupWorker:
         patch = counts.document()
         present = group.get("status") or {}
         if any(present.get(name) != value for name, value in patch.items()):
+            left_s = self._written.get(key, 0.0) + COUNTS_EVERY_S - self._clock()
+            if patch["phase"] == before and key in self._written and left_s > 0:
+                return left_s if wait_s is None else min(left_s, wait_s)
+            self._written[key] = self._clock()
             # A merge patch of our own fields: others keep conditions in the same status.
             body = {"metadata": {"uid": group["metadata"]["uid"]}, "status": patch}
             try:
