@@ -39,6 +39,7 @@ from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Result
 from vc_egpu.admission.recovery.rollback import RollBack, finds_no_room
 from vc_egpu.admission.serving.metrics import PROCESS, Level1
 from vc_egpu.admission.state.refusals import AGAIN_S
+from vc_egpu.admission.suspension.suspending import Order
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     CardId,
@@ -396,7 +397,7 @@ def test_a_pod_without_room_for_an_order_cannot_be_suspended(stage: Stage) -> No
     stage.drive()
     assert stage.inbox.empty(), "no order is written"
     assert [stage.mirror.pods[uid].pod.suspendable for uid in UIDS] == [False, False]
-    why = stage.conductor.suspending.order(VICTIM, UIDS, "5-9", "x", Cause.WISH)
+    why = stage.conductor.suspending.order(VICTIM, UIDS, Order("5-9", "x", Cause.WISH))
     assert why == "pod v-0 cannot be suspended: its annotations leave no room for the order"
 
 
