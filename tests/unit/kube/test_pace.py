@@ -108,6 +108,24 @@ def test_the_shortest_answer_is_forgotten_in_time() -> None:
     assert pace.bound == 32
 
 
+def test_nobody_is_left_waiting() -> None:
+    """Each end of a request wakes as many as may go on, and no more."""
+    pace, done = Pace(1, 3), []
+
+    def work() -> None:
+        for _ in range(200):
+            with pace.turn():
+                pass
+            done.append(None)
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(done) == 16 * 200
+
+
 @pytest.mark.parametrize(("least", "most"), [(0, 4), (5, 4)])
 def test_bounds_that_make_no_sense_are_refused(least: int, most: int) -> None:
     with pytest.raises(ValueError, match="1 <= least <= most"):

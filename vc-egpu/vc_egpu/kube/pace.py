@@ -58,7 +58,8 @@ class Pace:
                 self._under_way -= 1
                 if took_s is not None:
                     self._learn(took_s, used)
-                self._changed.notify_all()
+                # As many as may go on now: to wake all that wait each time would cost more than the requests.
+                self._changed.notify(max(0, int(self._bound) - self._under_way))
 
     def _learn(self, took_s: float, used: int) -> None:
         now = self._monotonic()
