@@ -79,6 +79,17 @@ def test_a_failure_teaches_nothing_and_gives_its_turn_back() -> None:
         pass
 
 
+def test_a_turn_in_which_nothing_is_sent_teaches_nothing() -> None:
+    server = Server(200)
+    pace = paced(server)
+    for _ in range(100):
+        with pace.turn() as turn:
+            turn.is_sent = False
+            server.now += SERVICE_S / 1000
+    server.works(pace, 2000)
+    assert pace.bound == 32
+
+
 def test_a_turn_waits_for_another_to_end() -> None:
     pace, entered = Pace(1, 1), threading.Event()
 
