@@ -79,6 +79,17 @@ def test_a_failure_teaches_nothing_and_gives_its_turn_back() -> None:
         pass
 
 
+def test_a_turn_in_which_nothing_is_sent_teaches_nothing() -> None:
+    server = Server(200)
+    pace = paced(server)
+    for _ in range(100):
+        with pace.turn() as turn:
+            turn.is_sent = False
+            server.now += SERVICE_S / 1000
+    server.works(pace, 2000)
+    assert pace.bound == 32
+
+
 def test_a_turn_waits_for_another_to_end() -> None:
     pace, entered = Pace(1, 1), threading.Event()
 
@@ -106,6 +117,24 @@ def test_the_shortest_answer_is_forgotten_in_time() -> None:
         server.now += WINDOW_S
         server.works(pace, 300)
     assert pace.bound == 32
+
+
+def test_nobody_is_left_waiting() -> None:
+    """Each end of a request wakes as many as may go on, and no more."""
+    pace, done = Pace(1, 3), []
+
+    def work() -> None:
+        for _ in range(200):
+            with pace.turn():
+                pass
+            done.append(None)
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(done) == 16 * 200
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 4), (5, 4)])

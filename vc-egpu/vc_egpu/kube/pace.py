@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 FEW_WAIT: Final = 3.0
@@ -19,6 +20,13 @@ WINDOW_S: Final = 60.0
 """The shortest answer of this time is one for which nothing waited, unless the server was full all along."""
 FORGETS: Final = 1.2
 """So much longer than in the window before may the shortest answer be at most."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One request. Its holder says so where it sends none: an answer that came from nowhere tells nothing."""
+
+    is_sent: bool = True
 
 
 class Pace:
@@ -42,23 +50,24 @@ class Pace:
         return int(self._bound)
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self) -> Iterator[Turn]:
         """Wait until one more may be under way; the block is that request. One that fails tells nothing."""
         with self._changed:
             while self._under_way >= int(self._bound):
                 self._changed.wait()
             self._under_way += 1
             used = self._under_way
-        began, took_s = self._monotonic(), None
+        began, took_s, turn = self._monotonic(), None, Turn()
         try:
-            yield
-            took_s = self._monotonic() - began
+            yield turn
+            took_s = self._monotonic() - began if turn.is_sent else None
         finally:
             with self._changed:
                 self._under_way -= 1
                 if took_s is not None:
                     self._learn(took_s, used)
-                self._changed.notify_all()
+                # As many as may go on now: to wake all that wait each time would cost more than the requests.
+                self._changed.notify(max(0, int(self._bound) - self._under_way))
 
     def _learn(self, took_s: float, used: int) -> None:
         now = self._monotonic()

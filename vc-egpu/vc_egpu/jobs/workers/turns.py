@@ -116,10 +116,9 @@ class Turns:
                     self._changed.wait()
                 if self._closed:
                     return
-            with self._pace.turn():
+            with self._pace.turn() as turn:
                 lane = self._next()
-                if lane is not None:
-                    self._step(lane)
+                turn.is_sent = lane is not None and self._step(lane)
 
     def _next(self) -> _Lane | None:
         """The look whose turn it is."""
