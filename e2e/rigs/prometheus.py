@@ -109,7 +109,8 @@ def _configuration(folder: Path, kubeconfig: Path) -> Path:
         job["authorization"]["credentials_file"] = str(token)
         job["scrape_interval"] = EVERY
     configuration["global"] = {"scrape_interval": EVERY, "evaluation_interval": EVERY}
-    configuration["rule_files"] = [str(MONITORING / "rules.yaml")]
+    names = ("rules", "recording", "aliases-hami", "aliases-volcano")
+    configuration["rule_files"] = [str(MONITORING / f"{name}.yaml") for name in names]
     path = folder / "prometheus.yml"
     path.write_text(yaml.safe_dump(configuration))
     return path
