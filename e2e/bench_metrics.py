@@ -143,9 +143,10 @@ class Leader:
         self.state.remove_gang(f"ask/{turn}")
 
     def _answer_until(self, at: float) -> None:
-        while (left_s := at - time.monotonic()) > 0:
+        """At least what is asked already: the loop takes in all that came before it decides again."""
+        while True:
             try:
-                request = self.requests.get(timeout=left_s)
+                request = self.requests.get(timeout=max(1e-6, at - time.monotonic()))
             except Empty:
                 return
             snapshot = self.state.snapshot(self.turn)
