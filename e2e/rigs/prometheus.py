@@ -45,12 +45,11 @@ class Prometheus:
 
     def targets(self) -> dict[str, str]:
         """Pod to what is wrong with it; empty: it answers."""
-        return {
-            target["labels"]["pod_name"]: ""
-            if target["health"] == "up"
-            else f"{target['health']} {target['lastError']}"
-            for target in self.ask("targets", state="active")["activeTargets"]
-        }
+        found: dict[str, str] = {}
+        for target in self.ask("targets", state="active")["activeTargets"]:
+            wrong = "" if target["health"] == "up" else f"{target['health']} {target['lastError']}"
+            found[target["labels"]["pod_name"]] = found.get(target["labels"]["pod_name"], "") or wrong
+        return found
 
     def rules(self) -> list[dict[str, Any]]:
         """All of ours, with state and health."""
