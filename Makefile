@@ -73,6 +73,9 @@ toolchain: venv ## build Kubernetes, etcd, containerd and others, once, into you
 .PHONY: metrics-page
 metrics-page: venv ## write docs/metrics.md from the table of metrics
 	@$(PY) -m vc_egpu.metrics.page > docs/metrics.md
+.PHONY: boards
+boards: venv ## write the Grafana boards of manifests/monitoring from their code
+	@$(PY) -m boards manifests/monitoring/boards
 
 native: venv ## build the isolation library for this machine, and the fake drivers for tests
 	@$(MAKE) -s -j $(shell nproc) -C device-plugin/native PYTHON=../../$(VENV)/bin/python
