@@ -1,4 +1,4 @@
-"""From a Prometheus to a report: the scene's known answers, and what is done when Prometheus does not behave."""
+"""From a Prometheus to a report: the scene's known answers, and a Prometheus that does not behave."""
 
 import json
 import os
@@ -21,7 +21,9 @@ from vc_egpu.usage.table.series import SERIES
 
 DAYS = ["--since", "2026-11-02", "--until", "2026-11-04"]
 HALF_DAY = ["--since", "2026-11-02T00:00", "--until", "2026-11-02T12:00"]
-TOO_MANY = b'{"status":"error","errorType":"execution","error":"query processing would load too many samples"}'
+TOO_MANY = (
+    b'{"status":"error","errorType":"execution","error":"query processing would load too many samples"}'
+)
 HOUR_S = 3600
 
 
@@ -86,7 +88,9 @@ def row(report: dict[str, Any], table: str, **fields: str) -> dict[str, Any]:
 def test_the_idle_service_is_named_with_its_owner_and_since_when(report_of_the_scene: dict[str, Any]) -> None:
     idle = row(report_of_the_scene, "idle_services", service="sleeper")
     assert (idle["tenant"], idle["idle_ratio"]) == ("lab", 1.0)
-    assert idle["idle_card_hours"] == pytest.approx(48.0, abs=1 / 60 + 1e-9), "a counter's first minute has no step"
+    assert idle["idle_card_hours"] == pytest.approx(48.0, abs=1 / 60 + 1e-9), (
+        "a counter's first minute has no step"
+    )
     assert idle["idle_since"] == "2026-11-02T00:00Z"
     # Its memory moves in the hours in which work begins and ends.
     assert row(report_of_the_scene, "idle_services", service="batch")["idle_card_hours"] == 30.0
@@ -242,7 +246,10 @@ def test_one_bad_piece_is_noted_and_read_the_next_time(fake: Fake, run: Run) -> 
     fake.fault = lambda fields, _number: (400, b'{"error":"broken block"}') if fields["end"] == bad else None
     report = run.told(fake.url, *HALF_DAY)
     assert any("missing" in note and "broken block" in note for note in report["notes"])
-    assert any(note.startswith("nothing is known from 2026-11-02T00:00Z to 2026-11-02T06:00Z") for note in report["notes"])
+    assert any(
+        note.startswith("nothing is known from 2026-11-02T00:00Z to 2026-11-02T06:00Z")
+        for note in report["notes"]
+    )
     fake.fault = lambda _fields, _number: None
     assert not any("nothing is known" in note for note in run.told(fake.url, *HALF_DAY)["notes"])
 
