@@ -224,7 +224,7 @@ def _needed(shape: TableShape) -> str:
 def _keep(database: Database, shape: TableShape) -> int:
     """Put each row once into the table; returns how many were there twice.
 
-    Of two rows the fuller one counts. What grows while an hour is read is the larger of both.
+    The fuller one of two rows counts. What grows while an hour is read is the larger of both.
     """
     names = ", ".join(f'"{name}"' for name in shape.names())
     key = ", ".join(f'"{name}"' for name in shape.key)
