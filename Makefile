@@ -188,7 +188,7 @@ bench-jobs: venv ## measure large Jobs: memory of the Job controller, and what o
 .PHONY: bench-openb bench-churn
 bench-openb: venv ## measure placement on the openb traces in OPENB_DIR (TRACES, SEEDS, POLICIES)
 	@$(PY) e2e/bench_openb.py
-bench-churn: venv ## measure placement on the same traces with departures (also LOADS, PART, HOURS)
+bench-churn: venv ## measure placement on the openb traces with departures (OPENB_DIR, also LOADS, PART, HOURS)
 	@$(PY) e2e/bench_churn.py
 .PHONY: bench-isolation
 bench-isolation: venv native ## measure shares, classes and overhead of the isolation library, on the fake card
