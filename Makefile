@@ -73,6 +73,9 @@ toolchain: venv ## build Kubernetes, etcd, containerd and others, once, into you
 .PHONY: metrics-page
 metrics-page: venv ## write docs/metrics.md from the table of metrics
 	@$(PY) -m vc_egpu.metrics.page > docs/metrics.md
+.PHONY: boards
+boards: venv ## write the Grafana boards of manifests/monitoring from their code
+	@$(PY) -m boards manifests/monitoring/boards
 
 native: venv ## build the isolation library for this machine, and the fake drivers for tests
 	@$(MAKE) -s -j $(shell nproc) -C device-plugin/native PYTHON=../../$(VENV)/bin/python
@@ -185,7 +188,7 @@ bench-jobs: venv ## measure large Jobs: memory of the Job controller, and what o
 .PHONY: bench-openb bench-churn
 bench-openb: venv ## measure placement on the openb traces in OPENB_DIR (TRACES, SEEDS, POLICIES)
 	@$(PY) e2e/bench_openb.py
-bench-churn: venv ## measure placement on the same traces with departures (also LOADS, PART, HOURS)
+bench-churn: venv ## measure placement on the openb traces with departures (OPENB_DIR, also LOADS, PART, HOURS)
 	@$(PY) e2e/bench_churn.py
 .PHONY: bench-isolation
 bench-isolation: venv native ## measure shares, classes and overhead of the isolation library, on the fake card

@@ -64,7 +64,7 @@ while True:
         took = time.perf_counter() - began
         packed = answer.getheader("Content-Encoding") == "gzip"
         text = gzip.decompress(body) if packed else body
-        series = sum(1 for line in text.splitlines() if line and not line.startswith(b"#"))
+        series = text.count(b"\\n") - text.count(b"\\n# ") - 1
         print(json.dumps([path, took, len(body), len(text), series]), flush=True)
     time.sleep(every_s)
 """
@@ -143,9 +143,10 @@ class Leader:
         self.state.remove_gang(f"ask/{turn}")
 
     def _answer_until(self, at: float) -> None:
-        while (left_s := at - time.monotonic()) > 0:
+        """At least what is asked already: the loop takes in all that came before it decides again."""
+        while True:
             try:
-                request = self.requests.get(timeout=left_s)
+                request = self.requests.get(timeout=max(1e-6, at - time.monotonic()))
             except Empty:
                 return
             snapshot = self.state.snapshot(self.turn)
@@ -201,7 +202,9 @@ def main() -> None:
     lines: list[str] = []
     reader = threading.Thread(target=lambda: lines.extend(client.stdout or ()), daemon=True)
     reader.start()
-    first = leader.run(20.0, arguments.rate)
+    first = list[float]()
+    while len(scrapes(iter(lines))) < len(level1.paths):
+        first += leader.run(1.0, arguments.rate)
     scraped = leader.run(arguments.seconds, arguments.rate)
     client.terminate()
     client.wait()

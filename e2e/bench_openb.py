@@ -4,8 +4,8 @@
         python e2e/bench_openb.py
 
 ``{policy: {trace: {"98", "100", "130", "frag130"}}}``: percent of all cards that are held once work for so
-many percent of them has arrived, and at 130 the percent that is free and of no use to usual pods. Means over
-the seeds. The form of the folder stands in ``vc_egpu/sim/openb.py``.
+many percent of them has arrived. ``frag130`` is the percent that is then free and of no use to usual pods.
+All are means over the seeds. The form of the folder stands in ``vc_egpu/sim/openb.py``.
 """
 
 import json

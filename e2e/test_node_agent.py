@@ -51,7 +51,7 @@ def patch_node(world: World, patch: dict[str, Any], subresource: str | None = No
 def test_a_pod_without_a_plan_does_not_start_and_the_event_says_why(world: World) -> None:
     lost = pod("lost", world.uuids[0])
     world.planner.create(lost)
-    world.planner.ungate(lost)
+    world.planner.bind_without_plan(lost)
     world.refusal("lost", "NoPlan: pod default/lost has no annotation egpu.volcano.sh/cards")
     assert not world.cdi_files()
 
@@ -76,7 +76,7 @@ def test_a_sidecar_that_is_refused_is_seen_by_who_would_roll_it_back(world: Worl
     """The kubelet says it in ``initContainerStatuses`` alone: the containers proper only wait for it."""
     lost = with_sidecar(world, "lost")
     world.planner.create(lost)
-    world.planner.ungate(lost)
+    world.planner.bind_without_plan(lost)
     world.refusal("lost", "NoPlan: pod default/lost has no annotation egpu.volcano.sh/cards")
 
     def refused(pods: dict[str, Any]) -> str | None:

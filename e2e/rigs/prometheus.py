@@ -45,12 +45,11 @@ class Prometheus:
 
     def targets(self) -> dict[str, str]:
         """Pod to what is wrong with it; empty: it answers."""
-        return {
-            target["labels"]["pod_name"]: ""
-            if target["health"] == "up"
-            else f"{target['health']} {target['lastError']}"
-            for target in self.ask("targets", state="active")["activeTargets"]
-        }
+        found: dict[str, str] = {}
+        for target in self.ask("targets", state="active")["activeTargets"]:
+            wrong = "" if target["health"] == "up" else f"{target['health']} {target['lastError']}"
+            found[target["labels"]["pod_name"]] = found.get(target["labels"]["pod_name"], "") or wrong
+        return found
 
     def rules(self) -> list[dict[str, Any]]:
         """All of ours, with state and health."""
@@ -109,7 +108,8 @@ def _configuration(folder: Path, kubeconfig: Path) -> Path:
         job["authorization"]["credentials_file"] = str(token)
         job["scrape_interval"] = EVERY
     configuration["global"] = {"scrape_interval": EVERY, "evaluation_interval": EVERY}
-    configuration["rule_files"] = [str(MONITORING / "rules.yaml")]
+    names = ("rules", "recording", "aliases-hami", "aliases-volcano")
+    configuration["rule_files"] = [str(MONITORING / f"{name}.yaml") for name in names]
     path = folder / "prometheus.yml"
     path.write_text(yaml.safe_dump(configuration))
     return path

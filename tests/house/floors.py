@@ -29,6 +29,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.volcano": ("api", "words", "room", "podspec", "codec"),
     "vc_egpu.kube": (
         "backoff",
+        "pace",
         "resources",
         "server",
         "signals",

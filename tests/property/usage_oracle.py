@@ -1,5 +1,6 @@
 """What the reports must say, in plain Python: loops over rows, nothing shared with the SQL."""
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -264,8 +265,10 @@ def gains(world: World) -> Found:
 
 
 def charges(world: World, price: Callable[[str, str, str], tuple[float, float, float, float]]) -> Found:
-    """By cluster, queue, namespace, service and model. ``price``: model, node, category to list and contracted
-    price, rate and rate of suspended time."""
+    """By cluster, queue, namespace, service and model.
+
+    ``price``: model, node, category to list and contracted price, rate and rate of suspended time.
+    """
     sums: dict[Key, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for (cluster, _, _), card in cards(world).items():
         rest = card["seconds"]
@@ -288,10 +291,8 @@ def charges(world: World, price: Callable[[str, str, str], tuple[float, float, f
                     share["pod"].rpartition("-")[0],
                     card["model"],
                 )
-                _charge(
-                    sums[key], part_of(share) * active_of(share) * scale, part_of(share) * suspended_of(share),
-                    price(card["model"], card["node"], category),
-                )  # fmt: skip
+                active, suspended = part_of(share) * active_of(share), part_of(share) * suspended_of(share)
+                _charge(sums[key], active * scale, suspended, price(card["model"], card["node"], category))
                 sums[key]["requested_card_hours"] += part_of(share) * active_of(share) / 3600
             rest = max(rest - asked, 0.0)
         _charge(
@@ -340,33 +341,35 @@ def pairs(world: World, host_bytes: float) -> list[tuple[Key, Key, str, int, flo
         card = max(row["card_memory_bytes"] for row in kept)
         candidates[key] = (busy, most, card, low, sum(map(active_of, kept)) / 3600 / len(hours))
     found = []
-    for one in sorted(candidates):
-        for other in sorted(candidates):
-            if one < other and one[0] == other[0] and one[4] == other[4]:
-                (busy1, most1, card1, low1, cards1), (busy2, most2, card2, low2, cards2) = (
-                    candidates[one],
-                    candidates[other],
-                )
-                both = len(busy1 & busy2)
-                card = min(card1, card2)
-                movable = [most for most, low in ((most1, low1), (most2, low2)) if low]
-                if both > 0.05 * min(len(busy1), len(busy2)) or max(most1, most2) > card:
-                    continue
-                if most1 + most2 <= card:
-                    how = "share"
-                elif movable and min(movable) <= host_bytes:
-                    how = "suspension"
-                elif most1 + most2 - card <= host_bytes:
-                    how = "spill"
-                else:
-                    continue
-                found.append((one, other, how, both, min(cards1, cards2) * 168))
+    for one, other in itertools.combinations(sorted(candidates), 2):
+        first, second = candidates[one], candidates[other]
+        both = len(first[0] & second[0])
+        how = _how(first, second, host_bytes)
+        if (
+            one[0] == other[0]
+            and one[4] == other[4]
+            and how
+            and both <= 0.05 * min(len(first[0]), len(second[0]))
+        ):
+            found.append((one, other, how, both, min(first[4], second[4]) * 168))
     chosen, taken = [], set[Key]()
     for pair in sorted(found, key=lambda pair: (-pair[4], pair[3], pair[0], pair[1])):
         if not taken & {pair[0], pair[1]}:
             chosen.append(pair)
             taken |= {pair[0], pair[1]}
     return chosen
+
+
+def _how(one: tuple[Any, ...], other: tuple[Any, ...], host_bytes: float) -> str:
+    (_, most1, card1, low1, _), (_, most2, card2, low2, _) = one, other
+    card = min(card1, card2)
+    if max(most1, most2) > card:
+        return ""
+    if most1 + most2 <= card:
+        return "share"
+    if any(low and most <= host_bytes for most, low in ((most1, low1), (most2, low2))):
+        return "suspension"
+    return "spill" if most1 + most2 - card <= host_bytes else ""
 
 
 # --- queues ---------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 """Level-1 metrics and the page for programs: who waits, which cards take anything."""
 
+from dataclasses import replace
+
 from unit.admission.build import TABLE, added, group, node, pod, queue
+from vc_egpu.admission.execution.operations import lacked, none_by_kubelets
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.serving.snapshot import document
 from vc_egpu.admission.state.mirror import Mirror
@@ -83,3 +86,20 @@ def test_the_page_holds_all_that_a_decision_reads() -> None:
     found = snapshot_codec.from_json(snapshot_codec.to_json(document(view)))
     assert found == view.snapshot
     assert decide(found, Policy(), 1000.0).verdicts == view.verdicts
+
+
+def test_what_kubelets_refuse_is_counted_by_what_lacked() -> None:
+    said = ["OutOfcpu: no cpu", "OutOfvolcano.sh/vgpu-h20: none", "UnexpectedAdmissionError: x", "Odd: y"]
+    assert [lacked(text) for text in said] == ["cpu", "resource", "device", "other"]
+    view = replace(view_of(Mirror(TABLE)), by_kubelets={**none_by_kubelets(), "cpu": 3})
+    shown = series(view, "egpu_kubelet_refusals_total")
+    assert 'egpu_kubelet_refusals_total{lacked="cpu"} 3' in shown
+    assert 'egpu_kubelet_refusals_total{lacked="pods"} 0' in shown, "a total begins at zero"
+
+
+def test_pods_that_were_let_go_are_counted_by_way() -> None:
+    view = replace(view_of(Mirror(TABLE)), let_go={"direct": 2, "scheduler": 1})
+    assert series(view, "egpu_pods_let_go_total") == [
+        'egpu_pods_let_go_total{way="direct"} 2',
+        'egpu_pods_let_go_total{way="scheduler"} 1',
+    ]

@@ -1,4 +1,4 @@
-"""Two days of a small cluster as minute samples, with services whose idle time, right sizes and partners are known.
+"""Two days of a small cluster as minute samples, with services whose idle time, sizes and partners are known.
 
 Each series is a metric, labels, and a function of the minute; None is a minute without a sample.
 """
@@ -37,7 +37,7 @@ class SceneSeries:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What one share does: its grant, and by minute its memory in use and the part of the card's time it computes."""
+    """What one share does: its grant, and by minute its memory in use and the part of time it computes."""
 
     namespace: str
     pod: str
@@ -71,17 +71,40 @@ NIGHT: Final = frozenset({*range(21, 24), *range(6)})
 
 SERVICES: Final = (
     Service("lab", "sleeper-7d9f8b6c5b-x2x4z", "GPU-1", "lab", CARD, steady(2 * GIB), steady(0.0)),
-    Service("serve", "chat-0", "GPU-2", "serve", CARD, by_hour(DAY, 30 * GIB, 20 * GIB), by_hour(DAY, 0.6, 0.02)),
-    Service("serve", "batch-0", "GPU-3", "serve", CARD, by_hour(NIGHT, 35 * GIB, 10 * GIB), by_hour(NIGHT, 0.9, 0.0)),
     Service(
-        "train", "wide-worker-0", "GPU-4", "train", 40 * GIB, steady(9 * GIB), steady(0.5), "low", 0.8,
-        gang="wide-0a1b2c3d-1111-2222-3333-444455556666", reset=1000,
+        "serve", "chat-0", "GPU-2", "serve", CARD, by_hour(DAY, 30 * GIB, 20 * GIB), by_hour(DAY, 0.6, 0.02)
+    ),
+    Service(
+        "serve",
+        "batch-0",
+        "GPU-3",
+        "serve",
+        CARD,
+        by_hour(NIGHT, 35 * GIB, 10 * GIB),
+        by_hour(NIGHT, 0.9, 0.0),
+    ),
+    Service(
+        "train",
+        "wide-worker-0",
+        "GPU-4",
+        "train",
+        40 * GIB,
+        steady(9 * GIB),
+        steady(0.5),
+        "low",
+        0.8,
+        gang="wide-0a1b2c3d-1111-2222-3333-444455556666",
+        reset=1000,
     ),
     Service("serve", "fast-0", "GPU-4", "serve", 30 * GIB, steady(25 * GIB), steady(0.3), "high", 0.5),
-    Service("train", "young-0", "GPU-5", "train", 20 * GIB, steady(5 * GIB), steady(0.5), first=MINUTES - 300),
+    Service(
+        "train", "young-0", "GPU-5", "train", 20 * GIB, steady(5 * GIB), steady(0.5), first=MINUTES - 300
+    ),
     Service("train", "gone-0", "GPU-5", "train", 20 * GIB, steady(5 * GIB), steady(0.5), last=600),
-    Service("train", "holey-0", "GPU-5", "train", 20 * GIB, steady(8 * GIB), steady(0.4), gap=range(700, 703)),
-)  # fmt: skip
+    Service(
+        "train", "holey-0", "GPU-5", "train", 20 * GIB, steady(8 * GIB), steady(0.4), gap=range(700, 703)
+    ),
+)
 """What each shows:
 
 - ``sleeper``: idle from its first hour on; 2 GiB of 80 used.
@@ -156,7 +179,7 @@ def _of_queues() -> Iterator[SceneSeries]:
 
 
 def openmetrics(series: Iterable[SceneSeries], second: int = 15) -> Iterator[str]:
-    """The scene as text that ``promtool tsdb create-blocks-from openmetrics`` takes; samples lie within minutes."""
+    """The scene as text that ``promtool tsdb create-blocks-from`` takes; samples lie within minutes."""
     families: dict[str, list[SceneSeries]] = {}
     for one in series:
         families.setdefault(one.metric, []).append(one)

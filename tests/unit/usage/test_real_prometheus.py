@@ -32,7 +32,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     except LocalClusterError as error:
         pytest.skip(str(error))
     (folder / "scene.txt").write_text("".join(openmetrics(scene())))
-    blocks = [promtool, "tsdb", "create-blocks-from", "openmetrics", folder / "scene.txt", folder / "data"]
+    blocks = [str(promtool), "tsdb", "create-blocks-from", "openmetrics"]
+    blocks += [str(folder / "scene.txt"), str(folder / "data")]
     subprocess.run(blocks, check=True, capture_output=True, timeout=240)
     (folder / "prometheus.yml").write_text("{}")
     (port,) = free_ports(1, set())

@@ -1,4 +1,4 @@
-"""From a Prometheus to a report: the scene's known answers, and what is done when Prometheus does not behave."""
+"""From a Prometheus to a report: the scene's known answers, and a Prometheus that does not behave."""
 
 import json
 import os

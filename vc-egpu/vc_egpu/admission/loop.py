@@ -347,6 +347,8 @@ class Loop:
             verdicts=dict(self._verdicts.now),
             counters=dict(self._work.counters),
             refused=dict(self._work.refused),
+            let_go=dict(self._work.let_go),
+            by_kubelets=dict(self._work.by_kubelets),
             epoch=self._leadership.epoch,
             admitting=self._admitting(),
         )

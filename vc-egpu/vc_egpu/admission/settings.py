@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
         "--scheduler",
         choices=(names.SCHEDULER_DEFAULT, names.SCHEDULER_VOLCANO),
         default=names.SCHEDULER_DEFAULT,
-        help="who binds the pods of Jobs",
+        help="who binds the pods that we do not bind ourselves",
     )
     flags.add_argument(
         "--leader-elect",

@@ -35,7 +35,8 @@ buckets. With `convert_classic_histograms_to_nhcb: true` Prometheus keeps each a
 | a node | 3 on level 1, 150 of its agent |
 | the admission process | 400, and for each queue 4 of each resource, 14 of each class, and what waits |
 
-5,000 nodes with 8 cards and 140,000 shares have at most 0.8 million series on level 1 and 3.1 million on level 2.
+5,000 nodes with 8 cards and 140,000 shares have at most 0.8 million series on level 1 and 3.1 million on
+level 2.
 These switches make them fewer: `--share-metrics=off` on the admission controller, `--dcgm-names=off` on the
 agents, and longer scrape intervals. `--container-metrics=full` adds 6 for each share.
 """

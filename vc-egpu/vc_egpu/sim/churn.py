@@ -1,9 +1,8 @@
 """The openb traces with departures: as dense as the cards allow, so that pods wait.
 
-At its own times the trace never loads its cluster. So its last 39 days come over and over, with the gaps
-between pods made shorter by one factor: ``load`` times the cards are asked for on average. Pods run as long
-as they did, six hours at most. They queue in the order in which they came, and smaller ones overtake. The
-first hours are not measured.
+At its own times the trace never loads its cluster. So its last 39 days come over and over, with shorter gaps:
+on average ``load`` times the cards are asked for. Pods run as long as they did, six hours at most. They queue
+in the order in which they came, and smaller ones overtake. The first hours are not measured.
 """
 
 import random

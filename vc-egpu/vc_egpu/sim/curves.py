@@ -1,18 +1,15 @@
 """What a run shows over time, as rows of one long table.
 
-Each row is ``(policy, seed, time_s, arrived_percent, curve, key, value)``:
+Each row is ``(policy, seed, time_s, arrived_percent, curve, key, value)``::
 
-==============  =============================  ====================================================
-curve           key                            value
-==============  =============================  ====================================================
-allocation      model of the cards             percent of their memory that is held
-fragmentation   model of the cards             percent of them that is free and of no use to the mix
-waiting         class/reason                   gangs
-waiting_gpus    class/reason                   cards that those ask for
-evicted         cause                          pods since the begin
-finished        gangs, gpu_hours               since the begin
-dropped         gangs, gpus                    since the begin
-==============  =============================  ====================================================
+    curve          key                   value
+    allocation     model of the cards    percent of their memory that is held
+    fragmentation  model of the cards    percent of them that is free and of no use to the mix
+    waiting        class/reason          gangs
+    waiting_gpus   class/reason          cards that those ask for
+    evicted        cause                 pods since the begin
+    finished       gangs, gpu_hours      since the begin
+    dropped        gangs, gpus           since the begin
 
 The key ``all`` is the sum of a curve.
 """

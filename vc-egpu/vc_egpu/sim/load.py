@@ -1,7 +1,7 @@
 """What a replay plays: the cluster at its begin, and the gangs that come.
 
 The gangs are the pods of a table. Where it does not say when they come or how long they run, both are drawn
-from a seed: intervals and lifetimes with an exponential distribution, as a memoryless source has them.
+from a seed. Intervals and lifetimes have an exponential distribution, as a memoryless source has them.
 """
 
 import random
@@ -13,7 +13,7 @@ from vc_egpu.core.model.cluster import Node, PodShape, Queue, QueueName, ShareCl
 from vc_egpu.sim.table import PodRow, TableError
 
 QUEUE: Final = QueueName("all")
-"""Of pods that name none."""
+"""The queue of pods that name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Work:
     tasks: tuple[tuple[str, int, PodShape], ...]
     """(task, members, shape)."""
     gpu_milli: int
-    """Of all members together."""
+    """All members together."""
     queue: QueueName = QUEUE
     share_class: ShareClass = ShareClass.UNSET
     arrival_s: float = 0.0

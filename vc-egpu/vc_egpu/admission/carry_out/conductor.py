@@ -10,6 +10,7 @@ from vc_egpu.admission.carry_out.plans import Plans
 from vc_egpu.admission.carry_out.victims import Victims
 from vc_egpu.admission.carry_out.work import Work
 from vc_egpu.admission.execution import outcomes, steps
+from vc_egpu.admission.execution.operations import lacked
 from vc_egpu.admission.execution.outcomes import (
     Done,
     EvictionRun,
@@ -168,6 +169,8 @@ class Conductor:
         """Take a gang's plan away, remember the back-off, then have its pods made once more."""
         if not self.work.is_busy(key):
             self.work.count("rolled_back")
+            for refusal in back.refusals:
+                self.work.by_kubelets[lacked(refusal)] += 1
             self.rolling.begin(key, group, back, now)
 
     def _roll_on(self, key: str, group: Group, rolling: Rolling) -> bool:

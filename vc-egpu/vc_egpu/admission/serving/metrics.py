@@ -195,6 +195,8 @@ def _of_leader(view: View) -> Iterable[Metric]:
     for family, totals in (
         (vocabulary.OPERATIONS, {str(name): total for name, total in view.counters.items()}),
         (vocabulary.WRITES_REFUSED, view.refused),
+        (vocabulary.PODS_LET_GO, view.let_go),
+        (vocabulary.KUBELET_REFUSALS, view.by_kubelets),
     ):
         counted = family.counters()
         for name, total in sorted(totals.items()):

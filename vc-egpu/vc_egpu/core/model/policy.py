@@ -49,7 +49,7 @@ class PodClass:
     """On each card; 0 with ``cards`` 0."""
     cores_percent: int
     model: str
-    """Of its cards; empty with ``cards`` 0."""
+    """The model of its cards; empty with ``cards`` 0."""
     whole: bool
     """It shares its cards with nobody. ``native`` pods do not either."""
     native: bool

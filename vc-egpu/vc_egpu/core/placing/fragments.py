@@ -1,8 +1,8 @@
 """How much of what is free on a node is of no use to usual work: equal nodes are worked out once.
 
-The fragment of a node for a class of pods is what that class cannot use there: all that is free where such a
-pod does not fit, otherwise the cards that are too full for one of its shares (FGD, ATC'23). ``look_ahead``
-is a second term: cards that would fit, on a node whose cores do not last for so many pods.
+The fragment of a node for a class of pods is what that class cannot use there (FGD, ATC'23). Where such a pod
+does not fit, that is all that is free. Otherwise it is the cards that are too full for one of its shares.
+``look_ahead`` is a second term: cards that would fit, on a node whose cores do not last for so many pods.
 
 All amounts are whole thousandths of a card, so that sums do not depend on their order.
 """
@@ -20,18 +20,30 @@ from vc_egpu.core.placing.measure import CARD_MILLI
 Keys = npt.NDArray[np.uint64]
 _Whole = npt.NDArray[np.int32]
 _Floats = npt.NDArray[np.float64]
-_SEED: Final = 20230710
 _MOST_AMOUNTS: Final = 6_000_000
 """So many amounts are kept, 4 bytes each, twice with the look at cores. Beyond them the table starts over."""
 _PIECE: Final = 512
 _WEIGHT_UNITS: Final = float(1 << 28)
 """Weights are whole multiples of one such part of 1: sums of products are exact in floating point."""
 
-_random = np.random.default_rng(_SEED)
-_CARD_KEYS: Final[Keys] = _random.integers(0, 1 << 63, CARD_MILLI + 1, np.uint64)
-_CARD_KEYS[0] = 0  # a full card is as good as none
-_CPU_KEY: Final = int(_random.integers(0, 1 << 63)) | 1
 _WRAP: Final = (1 << 64) - 1
+
+
+def _scattered(first: int, count: int) -> list[int]:
+    """So many numbers of 64 bits, each far from all others: the mixing of splitmix64."""
+    found = []
+    for number in range(first, first + count):
+        mixed = (number * 0x9E3779B97F4A7C15) & _WRAP
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _WRAP
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _WRAP
+        found.append(mixed ^ (mixed >> 31))
+    return found
+
+
+_CARD_KEYS: Final[Keys] = np.array([0, *_scattered(1, CARD_MILLI)], np.uint64)
+"""By free part. A full card is as good as none."""
+_CPU_KEY: Final = _scattered(CARD_MILLI + 1, 1)[0] | 1
+_FIRST_POOL: Final = CARD_MILLI + 2
 
 
 def card_key(milli: int) -> int:
@@ -59,7 +71,7 @@ def keys_of(free: Ints, cpu: Ints, kinds: Keys) -> Keys:
 
 def kind_keys(pools: Flags) -> Keys:
     """By row of nodes: equal for those that are in the same pools. ``pools`` is by (pool, row)."""
-    numbers = np.random.default_rng(_SEED + 1).integers(0, 1 << 63, len(pools), np.uint64)
+    numbers = np.array(_scattered(_FIRST_POOL, len(pools)), np.uint64)
     return np.asarray((pools * numbers[:, None]).sum(axis=0, dtype=np.uint64), np.uint64)
 
 

@@ -1,8 +1,8 @@
 """What usual work is, learned from the pods that come, are placed and end.
 
 An :class:`Experience` is a value: :func:`seen`, :func:`placed` and :func:`ended` give the next one. Old pods
-count less and less. The classes of its :attr:`Experience.mix` change at 50, 100, 200 pods and so on, and from
-then on every 2,000 pods, so that what was worked out for them serves for a while.
+count less and less. The classes of its :attr:`Experience.mix` change at 50, 100, 200 pods and so on, later
+every 2,000 pods. So what was worked out for them serves for a while.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,7 +50,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Of one class."""
+    """What is known of one class."""
 
     pods: float = 0.0
     """Seen, old ones less."""

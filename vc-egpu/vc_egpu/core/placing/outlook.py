@@ -29,7 +29,7 @@ from vc_egpu.core.placing.weights import Facts, Weights, demands, frequencies, r
 from vc_egpu.core.trial.trial import Trial
 
 POINT: Final = 1000
-"""Of a score: one of a hundred points."""
+"""One of a hundred points of a score."""
 _STEEPNESS_MILLI: Final = 1000.0
 _TYPICAL: Final = 0.95
 _UNKNOWN: Final = -1

@@ -1,7 +1,7 @@
 """Scores of nodes and cards: what :mod:`.policies` puts into its table. The higher, the better.
 
-``best_fit`` and ``packing`` are the rules under which the openb trace was published, so that a simulation
-can be held against known figures (Beware of Fragmentation, ATC'23). ``by_chance`` is their baseline.
+``best_fit`` and ``packing`` are rules under which the openb trace was published ("Beware of Fragmentation",
+ATC'23). So a simulation can be held against known figures. ``by_chance`` is their baseline.
 """
 
 from collections.abc import Callable, Mapping

@@ -94,7 +94,7 @@ class Scene:
     slots: Sequence[Slot]
     """All cards of the node as they stand on paper."""
     cpu_milli: int
-    """Of the node's cpu, free before the pod is there."""
+    """Free of the node's cpu before the pod is there."""
     need: Need
     trial: Trial | None
     """None: nothing is known but this node."""

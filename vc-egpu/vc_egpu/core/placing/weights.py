@@ -1,9 +1,10 @@
 """What the usual work weighs, given what is idle now: the weights of classes in :mod:`.fragments`.
 
-``pinned`` weights: a class that may go to some nodes only weighs more, the scarcer these are and the more
-work for them is to be expected. Sets of cards that are all idle count like such nodes for pods of several
-cards. While the cluster only fills up, a look ahead at cores pays, and so does a strict eye on what a share
-leaves on its card. Under churn both would keep large pods waiting. So the share of churn sets them.
+A class that may go to some nodes only weighs more where these are scarce and much work for them is to come.
+Sets of cards that are all idle count like such nodes for pods of several cards.
+
+While the cluster only fills up, a look ahead at cores pays. So does a strict eye on what a share leaves on
+its card. Under churn both would keep large pods waiting. So the share of churn sets them.
 
 The formulas and their constants are the outcome of trials on the openb traces: see ``docs/placement.md``.
 """
@@ -39,7 +40,7 @@ class Weights:
     classes: Floats
     """By class; their sum is 1, or 0 without classes."""
     beta: float
-    """Of the look ahead at cores."""
+    """Weight of the look ahead at cores."""
     strictness: float
     """Points of the score that a hundredth of a card costs, where a share spoils so much of its card."""
 
@@ -49,7 +50,7 @@ class Facts:
     """What is known of the classes, one value for each."""
 
     cards: Ints
-    """Of a pod."""
+    """Those of one pod."""
     demand: Floats
     """Its part of all demand for cards."""
     pool: Ints

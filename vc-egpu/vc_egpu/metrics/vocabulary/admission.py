@@ -37,6 +37,14 @@ WRITES_REFUSED: Final = _process(
     "egpu_admission_writes_refused_total", "counter", ("write",),
     "Writes that the API server refuses again and again.",
 )  # fmt: skip
+PODS_LET_GO: Final = _process(
+    "egpu_pods_let_go_total", "counter", ("way",),
+    "Pods that were bound by us (direct), or whose gate was lifted (scheduler).",
+)  # fmt: skip
+KUBELET_REFUSALS: Final = _process(
+    "egpu_kubelet_refusals_total", "counter", ("lacked",),
+    "Pods that a kubelet refused, by what it lacked.",
+)  # fmt: skip
 GANGS_ADMITTED: Final = _process(
     "egpu_gangs_admitted_total", "counter", ("queue", "class"), "Gangs that got all that they asked for."
 )
@@ -71,6 +79,8 @@ PROCESS: Final = (
     MIRROR_BEHIND_SECONDS,
     OPERATIONS,
     WRITES_REFUSED,
+    PODS_LET_GO,
+    KUBELET_REFUSALS,
     GANGS_ADMITTED,
     GANG_WAIT_SECONDS,
     GANG_BIND_SECONDS,

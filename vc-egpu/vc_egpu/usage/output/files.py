@@ -62,10 +62,25 @@ def _query(database: Database, report: Report, table: str) -> str:
         ]
         database.fill(f"file_{table}", columns, rows)
         return f"SELECT * FROM file_{table}"  # noqa: S608 - a name of ours
-    whole = f"SELECT * FROM {table}"  # noqa: S608 - a name of ours
+    whole = f"SELECT {_columns(database, table)} FROM {table}"  # noqa: S608 - names of ours
     if report.tenant and table not in OF_ALL_TENANTS:
         return f"{whole} WHERE tenant = {quoted(report.tenant)}"
     return whole
+
+
+def _columns(database: Database, table: str) -> str:
+    """All columns of a table; hours since 1970 become times."""
+    described = database.rows(f"DESCRIBE {table}")
+    return ", ".join(
+        f"make_timestamp({name} * 3600000000) AS {_time_name(name)}"
+        if name.endswith("_index")
+        else f'"{name}"'
+        for name in (row["column_name"] for row in described)
+    )
+
+
+def _time_name(column: str) -> str:
+    return "hour_start" if column == "hour_index" else column.removesuffix("_index")
 
 
 def _charges(report: Report) -> str:

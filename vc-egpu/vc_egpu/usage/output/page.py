@@ -21,15 +21,17 @@ _STYLE: Final = """
 --text:#eee;--soft:#aaa;--edge:#444;--back:#161616}}
 body{font:15px/1.5 system-ui,"PingFang SC","Microsoft YaHei","Noto Sans CJK SC",sans-serif;
 color:var(--text);background:var(--back);margin:0 auto;padding:1.5rem;max-width:76rem}
-h1{font-size:1.6rem;margin:0}h2{font-size:1.2rem;margin:2.2rem 0 .2rem}p{margin:.2rem 0 .8rem;color:var(--soft)}
+h1{font-size:1.6rem;margin:0}
+h2{font-size:1.2rem;margin:2.2rem 0 .2rem}p{margin:.2rem 0 .8rem;color:var(--soft)}
 nav a{margin-right:1rem}a{color:var(--area)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.86rem;min-width:100%}
 th,td{padding:.3rem .6rem;border-bottom:1px solid var(--edge);
 text-align:left;vertical-align:top;white-space:nowrap}
-th{white-space:normal;color:var(--soft);font-weight:600}
+th{white-space:normal;vertical-align:bottom;color:var(--soft);font-weight:600}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
 dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(13rem,1fr));gap:.8rem;margin:1rem 0}
-dl div{border:1px solid var(--edge);border-radius:.5rem;padding:.6rem .8rem}dt{color:var(--soft);font-size:.82rem}
+dl div{border:1px solid var(--edge);border-radius:.5rem;padding:.6rem .8rem}
+dt{color:var(--soft);font-size:.82rem}
 dd{margin:0;font-size:1.35rem}figure{margin:.8rem 0}svg{max-width:100%;height:auto}
 svg text{font-size:11px;fill:var(--soft)}.grid{stroke:var(--edge)}
 .area{fill:var(--area);fill-opacity:.35}polyline.line{fill:none;stroke:var(--line);stroke-width:1.5}
@@ -46,6 +48,7 @@ def page(report: Report, words: Words) -> str:
     span = words.text("span").format(
         since=text_of(report.window.since), until=text_of(report.window.until), zone=report.zone
     )
+    currency = words.text("currency").format(currency=report.currency)
     tenant = f"<p>{escape(words.text('of_tenant').format(tenant=report.tenant))}</p>" if report.tenant else ""
     contents = " ".join(f'<a href="#{table}">{escape(words.title(table))}</a>' for table in report.tables)
     sections = "".join(_section(table, rows, words) for table, rows in report.tables.items())
@@ -55,8 +58,9 @@ def page(report: Report, words: Words) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(heading)}</title><style>{_STYLE}</style></head>"
         f"<body><main><h1>{escape(heading)}</h1>"
-        f"<p>{escape(span)}. {escape(words.text('currency').format(currency=report.currency))}</p>{tenant}"
-        f'<nav aria-label="{escape(words.text("table_of"))}">{contents}</nav>{sections}{_notes(report, words)}'
+        f"<p>{escape(span)}</p><p>{escape(currency)}</p>{tenant}"
+        f'<nav aria-label="{escape(words.text("table_of"))}">{contents}</nav>{sections}'
+        f"{_notes(report, words)}"
         "</main></body></html>\n"
     )
 

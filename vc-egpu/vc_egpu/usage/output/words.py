@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
+from vc_egpu.usage.table.columns import EVICTION_CAUSES
+
 LANGUAGES: Final = ("en", "zh-Hans")
 _GIB: Final = 1 << 30
 _EMPTY: Final = "–"
@@ -40,17 +42,26 @@ class Words:
             return _EMPTY
         if isinstance(value, str):
             return str(self.texts["values"].get(value, value)) if column in _KINDS else value
-        if column.endswith("_bytes"):
-            return f"{value / _GIB:,.1f} GiB"
-        if column.endswith("_ratio"):
-            return f"{value * 100:,.0f} %"
-        if column == "mean_wait_seconds":
-            return f"{value / 60:,.1f} min"
         if column == "local_weekday":
             return str(self.texts["weekdays"][int(value) - 1])
-        return f"{value:,.0f}" if isinstance(value, int) or float(value).is_integer() else f"{value:,.1f}"
+        size, unit, digits = _unit(column, value)
+        return f"{value / size:,.{digits}f}{unit}"
 
 
+def _unit(column: str, value: float) -> tuple[float, str, int]:
+    """What a column's values are divided by, the unit that is shown, and the digits behind the point."""
+    if column.endswith("_bytes"):
+        return _GIB, " GiB", 1
+    if column.endswith("_ratio"):
+        return 0.01, " %", 0
+    if column.endswith("_seconds"):
+        return 60.0, " min", 1
+    return 1.0, "", 0 if isinstance(value, int) or column in _COUNTS else 1
+
+
+_COUNTS: Final = frozenset(
+    {"restarts", "oom_kills", "admitted", *(f"evicted_{cause}" for cause in EVICTION_CAUSES)}
+)
 _KINDS: Final = frozenset({"advice", "method", "tenant", "queue"})
 """Columns with words of ours among their values."""
 
@@ -63,38 +74,44 @@ def words(language: str) -> Words:
 
 SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "summary": (
-        "cards", "card_hours", "granted_card_hours", "compute_used_card_hours", "idle_card_hours_of_shares",
-        "memory_slack_ratio", "saved_card_hours", "could_save_card_hours_per_week",
+        "cards", "card_hours", "granted_card_hours", "compute_used_card_hours",
+        "idle_card_hours_of_shares", "memory_slack_ratio", "saved_card_hours",
+        "could_save_card_hours_per_week",
     ),
     "idle_services": (
         "tenant", "namespace", "service", "model", "held_card_hours", "idle_card_hours", "idle_ratio",
         "compute_used_ratio", "idle_since",
     ),
-    "idle_cards": ("node", "uuid", "model", "card_hours", "free_hours", "granted_idle_hours", "compute_used_ratio"),
+    "idle_cards": (
+        "node", "uuid", "model", "card_hours", "free_hours", "granted_idle_hours", "compute_used_ratio",
+    ),
     "right_sizes": (
-        "tenant", "namespace", "service", "container", "advice", "memory_granted_bytes", "memory_used_max_bytes",
-        "memory_proposed_bytes", "cores_granted_ratio", "cores_proposed_ratio", "confidence_ratio", "hours_seen",
-        "restarts", "oom_kills", "hours_exceeded", "saved_card_hours_per_week",
+        "tenant", "namespace", "service", "container", "advice", "memory_granted_bytes",
+        "memory_used_max_bytes", "memory_proposed_bytes", "cores_granted_ratio", "cores_proposed_ratio",
+        "saved_card_hours_per_week", "confidence_ratio", "hours_seen", "restarts", "oom_kills",
+        "hours_exceeded",
     ),
     "gains": (
-        "cluster", "model", "unshared_card_hours", "used_card_hours", "saved_card_hours", "by_slicing_card_hours",
-        "by_colocation_card_hours", "by_oversubscription_card_hours", "by_suspension_card_hours",
+        "cluster", "model", "unshared_card_hours", "used_card_hours", "saved_card_hours",
+        "by_slicing_card_hours", "by_colocation_card_hours", "by_oversubscription_card_hours",
+        "by_suspension_card_hours",
     ),
     "pairs": (
-        "model", "namespace_one", "service_one", "namespace_other", "service_other", "method", "spill_bytes",
-        "overlap_ratio", "conflict_hours", "conflicts", "saved_card_hours_per_week",
+        "model", "namespace_one", "service_one", "namespace_other", "service_other", "method",
+        "spill_bytes", "overlap_ratio", "conflict_hours", "conflicts", "saved_card_hours_per_week",
     ),
     "showback": (
-        "tenant", "queue", "model", "namespace", "service", "requested_card_hours", "charged_card_hours",
-        "compute_used_card_hours", "memory_used_card_hours", "list_cost", "billed_cost",
+        "tenant", "queue", "model", "namespace", "service", "requested_card_hours",
+        "charged_card_hours", "compute_used_card_hours", "memory_used_card_hours", "list_cost",
+        "billed_cost",
     ),
     "queue_shares": (
         "queue", "resource", "used", "deserved", "used_of_deserved_ratio", "guarantee", "capability",
         "hours_above_deserved", "hours_below_deserved_and_waiting",
     ),
     "queue_waits": (
-        "queue", "admitted", "mean_wait_seconds", "mean_waiting_gangs", "most_waiting_gangs", "evicted_priority",
-        "evicted_reclaim", "evicted_rollback", "evicted_node", "evicted_bypass",
+        "queue", "admitted", "mean_wait_seconds", "mean_waiting_gangs", "most_waiting_gangs",
+        "evicted_priority", "evicted_reclaim", "evicted_rollback", "evicted_node", "evicted_bypass",
     ),
 }  # fmt: skip
 """The columns that people are shown of each table, in their order. Files have all of them."""

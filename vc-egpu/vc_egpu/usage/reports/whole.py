@@ -136,7 +136,7 @@ def report(
 
 
 def _tenants(queues: Iterable[Mapping[str, Any]]) -> Rows:
-    """The topmost queue below the root of each queue. Queues that are each other's parents stop at the first."""
+    """The topmost queue below the root of each queue. Parents in a ring stop at the first."""
     parents = {(row["cluster"], row["queue"]): row["parent"] for row in queues if row["parent"]}
     rows = []
     for (cluster, queue), first in parents.items():
@@ -174,7 +174,8 @@ def _summary(database: Database, tables: Mapping[str, Rows]) -> dict[str, Any]:
     used = database.one("SELECT COALESCE(SUM(compute_used_seconds), 0.0) / 3600.0 AS n FROM share_hours")
     slack = database.one(
         "SELECT 1.0 - SUM(memory_used_max_bytes * active_seconds) "
-        "/ SUM(memory_granted_bytes * active_seconds) AS n FROM share_hours WHERE memory_used_max_bytes IS NOT NULL AND active_seconds > 0.0"
+        "/ SUM(memory_granted_bytes * active_seconds) AS n FROM share_hours "
+        "WHERE memory_used_max_bytes IS NOT NULL AND active_seconds > 0.0"
     )
     return {
         "cards": cards["cards"],
@@ -218,7 +219,8 @@ def _notes(database: Database, prices: Prices) -> Iterable[str]:
         yield "no prices are named: costs are 0, and card-hours tell instead"
     lost = database.one(
         "SELECT COUNT(*) AS n FROM usage_hourly u "
-        "LEFT JOIN card_sizes z ON z.cluster = u.cluster AND z.uuid = u.uuid WHERE u.pod <> '' AND COALESCE(z.card_memory_bytes, 0.0) <= 0.0"
+        "LEFT JOIN card_sizes z ON z.cluster = u.cluster AND z.uuid = u.uuid "
+        "WHERE u.pod <> '' AND COALESCE(z.card_memory_bytes, 0.0) <= 0.0"
     )
     if lost["n"]:
         yield f"{lost['n']} rows of shares are left out: nothing tells how large their card is"

@@ -12,7 +12,7 @@ from typing import Final
 
 from vc_egpu.usage.table.columns import QUEUE, USAGE, Column, TableShape
 from vc_egpu.usage.table.database import Database, quoted
-from vc_egpu.usage.table.window import Window
+from vc_egpu.usage.table.window import Window, text_of
 
 _DAY: Final = timedelta(days=1)
 _MAGIC: Final = b"PAR1"
@@ -51,7 +51,8 @@ def load(database: Database, folder: Path, window: Window, now: datetime) -> Loa
     loaded.queue_rows = database.one("SELECT COUNT(*) AS n FROM queue_hourly")["n"]
     if not loaded.usage_rows:
         raise FolderError(
-            f"{folder} has no usable row from {window.since:%Y-%m-%d %H:%M} to {window.until:%Y-%m-%d %H:%M} UTC"
+            f"{folder} has no usable row of {USAGE.name} "
+            f"from {text_of(window.since)} to {text_of(window.until)}"
             + "".join(f"; {note}" for note in loaded.notes)
         )
     return loaded
@@ -155,7 +156,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _of_days(files: Sequence[Path], since: datetime, until: datetime) -> list[Path]:
-    """Without the days that the folders' names rule out; a day more on both sides, for writers in local time."""
+    """Without the days that the folders' names rule out. A day more on both sides is for local time."""
     first, last = since - _DAY, until + _DAY
     return [
         path
@@ -223,7 +224,7 @@ def _needed(shape: TableShape) -> str:
 def _keep(database: Database, shape: TableShape) -> int:
     """Put each row once into the table; returns how many were there twice.
 
-    Of two rows the fuller one counts. What grows while an hour is read is the larger of both.
+    The fuller one of two rows counts. What grows while an hour is read is the larger of both.
     """
     names = ", ".join(f'"{name}"' for name in shape.names())
     key = ", ".join(f'"{name}"' for name in shape.key)

@@ -6,6 +6,7 @@ joined to it by namespace, pod, container and card.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
@@ -106,55 +107,61 @@ def _card_rows(told: Told, cluster: str, hours: range) -> Iterable[Row]:
 
 def queue_rows(told: Told, cluster: str, hours: range) -> list[Row]:
     """Rows of queues in these hours since 1970."""
-    rows: dict[tuple[str, str, str, int], Row] = {}
-    parents: dict[tuple[str, str], str] = {}
-    seen: dict[tuple[str, str, int], int] = defaultdict(int)
+    book = _QueueBook({}, {}, {})
     for series, found in told.items():
         if series.value == "info":
             for one in found:
-                where = (one.labels.get("cluster") or cluster, one.labels.get("queue", ""))
-                parents[where] = one.labels.get("parent", "")
-                for hour, gauge in gauge_hours(one).items():
-                    seen[*where, hour] = max(seen[*where, hour], gauge.minutes)
+                book.meet(one, cluster)
     for series, found in told.items():
         if series.role is Role.QUEUE and series.value != "info":
             for one in found:
-                _add_queue_hours(rows, seen, series, one, cluster, hours)
-    for (cluster_name, name, _, _), row in rows.items():
-        row["parent"] = parents.get((cluster_name, name), "")
-    return list(rows.values())
+                where = one.labels.get("cluster") or cluster
+                for hour, value in _hours_of(series, one).items():
+                    if hour in hours:
+                        book.add(series.value, (where, one.labels.get("queue", "")), hour, one.labels, value)
+    return book.told()
 
 
-def _add_queue_hours(
-    rows: dict[tuple[str, str, str, int], Row],
-    seen: Mapping[tuple[str, str, int], int],
-    series: Series,
-    one: MinuteSeries,
-    cluster: str,
-    hours: range,
-) -> None:
-    where, name = one.labels.get("cluster") or cluster, one.labels.get("queue", "")
-    resource = one.labels.get("resource", "")
-    for hour, told in _hours_of(series, one).items():
-        if hour not in hours:
-            continue
-        key = (where, name, resource, hour)
-        row = rows.setdefault(key, _queue_row(where, name, resource, hour))
+@dataclass(frozen=True, slots=True)
+class _QueueBook:
+    """The rows so far by cluster, queue, resource and hour, each queue's parent, and its minutes."""
+
+    rows: dict[tuple[str, str, str, int], Row]
+    parents: dict[tuple[str, str], str]
+    seen: dict[tuple[str, str, int], int]
+
+    def meet(self, one: MinuteSeries, cluster: str) -> None:
+        queue = (one.labels.get("cluster") or cluster, one.labels.get("queue", ""))
+        self.parents[queue] = one.labels.get("parent", "")
+        for hour, gauge in gauge_hours(one).items():
+            self.seen[*queue, hour] = max(self.seen.get((*queue, hour), 0), gauge.minutes)
+
+    def add(
+        self,
+        value: str,
+        queue: tuple[str, str],
+        hour: int,
+        labels: Mapping[str, str],
+        told: GaugeHour | CounterHour,
+    ) -> None:
+        key = (*queue, labels.get("resource", ""), hour)
+        row = self.rows.setdefault(key, _queue_row(*key))
         row["minutes_seen"] = max(row["minutes_seen"], told.minutes)
-        if isinstance(told, GaugeHour):
-            if series.value == "waiting_gangs":  # a reason that nobody waits for has no series
-                of = max(seen.get((where, name, hour), 0), told.minutes)
-                row["waiting"] += told.mean * told.minutes / of
-            elif series.value == "waiting_resources":
-                row["waiting"] += told.mean
-            else:
-                row[series.value] = told.mean
-        elif series.value == "evicted":
-            cause = one.labels.get("cause", "")
-            if cause in EVICTION_CAUSES:
-                row[f"evicted_{cause}"] += told.growth
+        if isinstance(told, CounterHour):
+            name = f"evicted_{labels.get('cause', '')}" if value == "evicted" else value
+            if name in row:
+                row[name] += told.growth
+        elif value == "waiting_gangs":  # a reason that nobody waits for has no series
+            row["waiting"] += told.mean * told.minutes / max(self.seen.get((*queue, hour), 0), told.minutes)
+        elif value == "waiting_resources":
+            row["waiting"] += told.mean
         else:
-            row[series.value] += told.growth
+            row[value] = told.mean
+
+    def told(self) -> list[Row]:
+        for (cluster, queue, _, _), row in self.rows.items():
+            row["parent"] = self.parents.get((cluster, queue), "")
+        return list(self.rows.values())
 
 
 def _queue_row(cluster: str, queue: str, resource: str, hour: int) -> Row:

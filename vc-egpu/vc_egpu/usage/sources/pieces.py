@@ -1,7 +1,7 @@
 """The store: hourly rows of hours that were read already, one file of Parquet for each piece.
 
 A report that is killed goes on with the first hour that no file covers. A file is written whole under another
-name and then renamed, so that each file that is there is complete. The store is itself a folder of both tables.
+name and then renamed, so that each file that is there is complete. The store is a folder of both tables.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The columns of ``usage_hourly`` and ``queue_hourly``: the contract of the small path and the stream.
 
-Both tables are folders of Parquet files, partitioned by ``dt`` (the UTC day as text). A reader ignores columns
-that it does not know. A column that came later is empty where an older file lacks it.
+Both tables are folders of Parquet files, partitioned by ``dt`` (the UTC day as text). A reader passes over
+columns that it does not know. A column that came later is empty where an older file lacks it.
 """
 
 from dataclasses import dataclass
@@ -64,9 +64,9 @@ USAGE: Final = TableShape(
 )
 """One row for each share of a card and hour. A row with an empty ``pod`` is the card itself.
 
-``class`` is ``high``, ``low`` or empty. Memory is in bytes, seconds lie within the hour, ``minutes_seen`` is 60
-where nothing is missing. ``cores_granted_ratio`` and ``compute_used_max_ratio`` are parts of one card. An empty
-number means that nothing told it. On a card's row ``memory_granted_bytes`` is the sum of grants.
+``class`` is ``high``, ``low`` or empty. Memory is in bytes. Seconds lie within the hour. ``minutes_seen`` is
+60 where nothing is missing. ``cores_granted_ratio`` and ``compute_used_max_ratio`` are parts of one card. An
+empty number means that nothing told it. On a card's row ``memory_granted_bytes`` is the sum of grants.
 """
 
 EVICTION_CAUSES: Final = ("priority", "reclaim", "rollback", "node", "bypass")
@@ -85,6 +85,6 @@ QUEUE: Final = TableShape(
 """One row for each queue, resource and hour, and one with an empty ``resource`` for the queue's gangs.
 
 On a resource's row the numbers are means over the hour, in the resource's own unit, and ``waiting`` is what
-waiting gangs ask for. On a row without a resource ``waiting`` is the mean number of waiting gangs. There, ``admitted``
-and ``evicted_*`` are counts, and ``wait_seconds`` is the time that the admitted gangs had waited.
+waiting gangs ask for. On a row without a resource ``waiting`` is the mean number of waiting gangs. There
+``admitted`` and ``evicted_*`` are counts, and ``wait_seconds`` is the time that admitted gangs had waited.
 """

@@ -124,7 +124,8 @@ def _what_waits(spec: Json) -> tuple[str, str]:
 def _scheduler(spec: Json, ask: PodAsk, group: Json | None, context: Context, *, grouped: bool) -> str:
     """What will bind the pod: we ourselves, or the scheduler that the operator named."""
     other = context.settings.scheduler_of(grouped=grouped)
-    if not grouped and context.settings.ungrouped_scheduler_name:
+    theirs = bool(context.settings.ungrouped_scheduler_name) and not context.settings.direct_without_group
+    if not grouped and theirs:
         return other  # its PodGroup is made by a controller that looks for that name
     refused = names.ROLLED_BACK in annotations_of(group or {})
     if _is_gated(spec) or not ask.is_managed or refused:
