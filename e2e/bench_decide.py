@@ -1,7 +1,7 @@
 """How long a decision takes on a big cluster, without any cluster: prints one JSON object as its last line.
 
     python e2e/bench_decide.py [--nodes 5000] [--cards 8] [--waiting 10000] [--rounds 300]
-                               [--unlike 100] [--events 40]
+                               [--unlike 100] [--events 40] [--queues 100]
 
 The cluster is filled to half of its cards' memory. Measured are: one decision for one gang of 8 whose
 placing changes the mirror each time (``decide_*``), an event with many gangs waiting (``backlog_*``), a
@@ -11,6 +11,11 @@ the first look at gangs that have just come.
 ``unlike_*`` is the time from an event to the end of its decision with some of the waiting gangs replaced.
 Each of these has eight members that are all different. Two kinds fit nowhere, any five members would do, and
 their queue may use eight cards.
+
+``shares_*`` is the same cluster with its gangs in 100 queues below ten parents. Each queue names what it
+deserves: some have more, and some have less and would take back. ``shares_decide_*`` are gangs of 8 that are
+placed.
+``shares_event_*`` is an event with all waiting gangs in these queues, with preemption and reclaim on.
 """
 
 import argparse
@@ -92,8 +97,16 @@ def fill(state: ClusterState, nodes: int, cards: int, rng: random.Random) -> Non
         serial += 1
 
 
-def submit(state: ClusterState, key: str, asks: PodShape, share_class: ShareClass, *, created: float) -> None:
-    state.put_gang(Gang(key, key, QueueName("all"), share_class, 0, GANG, created))
+def submit(
+    state: ClusterState,
+    key: str,
+    asks: PodShape,
+    share_class: ShareClass,
+    *,
+    created: float,
+    queue: str = "all",
+) -> None:
+    state.put_gang(Gang(key, key, QueueName(queue), share_class, 0, GANG, created))
     for index in range(GANG):
         uid = PodUid(f"{key}-{index}")
         state.put_pod(Pod(uid, "ask", uid, asks, PodPhase.GATED, None, key, "w", index, created=created))
@@ -120,13 +133,18 @@ def replace_by_unlike(state: ClusterState, gangs: int) -> None:
         submit_unlike(state, number)
 
 
-def event(state: ClusterState, turn: int, collector: Collector) -> float:
+def event(
+    state: ClusterState,
+    turn: int,
+    collector: Collector,
+    policy: Policy = replace(Policy(), preemption=False),  # noqa: B008 - frozen
+) -> float:
     """Seconds from a change of a node to what is decided about all that wait. Nothing is admitted."""
     node = state.snapshot(0).nodes[NodeName("node-00000")]
     started = time.perf_counter()
     with collector.held_off():
         state.put_node(replace(node, labels={**node.labels, "turn": str(turn)}))
-        plan = decide(state.snapshot(turn), replace(Policy(), preemption=False), 1e6)
+        plan = decide(state.snapshot(turn), policy, 1e6)
     took = time.perf_counter() - started
     assert not plan.admissions
     return took
@@ -159,6 +177,64 @@ def carry_out(state: ClusterState, key: str, revision: int, collector: Collector
     return took
 
 
+def with_backlog(state: ClusterState, waiting: int, rng: random.Random) -> dict[str, float]:
+    """Events while gangs wait for a cap, then for cards. Nothing is admitted."""
+    for number in range(waiting):
+        # Eight empty cards of one node for each member: there are none, in eight shapes of asking.
+        asks = shape(H20_MIB - rng.randrange(8), 100, cards=8)
+        submit(state, f"wait/{number}", asks, ShareClass.UNSET, created=1e5 + number)
+    state.put_queue(Queue(QueueName("all"), capability={"volcano.sh/vgpu-h20": 1}))
+    backlog = {}
+    for name, cap in (("cap", 1), ("cards", 10**9)):
+        state.put_queue(Queue(QueueName("all"), capability={"volcano.sh/vgpu-h20": cap}))
+        times = []
+        for turn in range(5):
+            node = state.snapshot(0).nodes[NodeName("node-00000")]
+            state.put_node(replace(node, labels={**node.labels, "turn": str(turn)}))
+            started = time.perf_counter()
+            plan = decide(state.snapshot(turn), replace(Policy(), preemption=False), 1e6)
+            times.append(time.perf_counter() - started)
+        backlog[f"{name}_first"], backlog[name] = times[0], max(times[1:])
+        assert not plan.admissions
+    return backlog
+
+
+def with_shares(nodes: int, cards: int, waiting: int, queues: int, rounds: int) -> dict[str, float]:
+    """Decisions where queues deserve what others have."""
+    rng = random.Random(2)
+    state, collector = ClusterState({"h20": H20_MIB}), Collector()
+    collector.begin()
+    fill(state, nodes, cards, rng)
+    each = nodes * cards // queues
+    for number in range(queues):
+        parent = QueueName(f"org-{number % 10}")
+        state.put_queue(Queue(parent))
+        deserved = {"volcano.sh/vgpu-h20": (0, each // 4, each // 2, each, 2 * each)[number % 5]}
+        cap = {"volcano.sh/vgpu-h20": 10**9}
+        state.put_queue(Queue(QueueName(f"q-{number}"), parent, capability=cap, deserved=deserved))
+    for gang in state.snapshot(0).gangs.values():
+        state.put_gang(replace(gang, queue=QueueName(f"q-{rng.randrange(queues)}")))
+    carry_out(state, "fill/0", 0, collector)
+    collector.loaded(time.monotonic())
+    singles = []
+    for number in range(rounds):
+        memory, cores = rng.choice([(8192, 10), (16384, 25), (49152, 50), (73728, 100)])
+        share_class, key = rng.choice(list(ShareClass)), f"ask/{number}"
+        queue = f"q-{rng.randrange(queues)}"
+        submit(state, key, shape(memory, cores), share_class, created=float(number), queue=queue)
+        singles.append(carry_out(state, key, number + 1, collector))
+    for number in range(waiting):
+        asks, queue = shape(H20_MIB - rng.randrange(8), 100, cards=8), f"q-{rng.randrange(queues)}"
+        submit(state, f"wait/{number}", asks, ShareClass.UNSET, created=1e5 + number, queue=queue)
+    events = [event(state, turn, collector, Policy()) for turn in range(11)][1:]
+    return {
+        "shares_decide_p50_ms": round(1000 * percentile(singles, 50), 3),
+        "shares_decide_p99_ms": round(1000 * percentile(singles, 99), 3),
+        "shares_event_p50_ms": round(1000 * percentile(events, 50), 1),
+        "shares_event_max_ms": round(1000 * max(events), 1),
+    }
+
+
 def percentile(values: list[float], percent: float) -> float:
     ranked = sorted(values)
     return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))]
@@ -172,6 +248,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--unlike", type=int, default=100)
     parser.add_argument("--events", type=int, default=40)
+    parser.add_argument("--queues", type=int, default=100)
     arguments = parser.parse_args()
     rng = random.Random(1)
     state = ClusterState({"h20": H20_MIB})
@@ -189,24 +266,7 @@ def main() -> None:
         submit(state, f"ask/{number}", shape(memory, cores), share_class, created=float(number))
         singles.append(carry_out(state, f"ask/{number}", number + 1, collector))
 
-    for number in range(arguments.waiting):
-        # Eight empty cards of one node for each member: there are none, in eight shapes of asking.
-        asks = shape(H20_MIB - rng.randrange(8), 100, cards=8)
-        submit(state, f"wait/{number}", asks, ShareClass.UNSET, created=1e5 + number)
-    state.put_queue(Queue(QueueName("all"), capability={"volcano.sh/vgpu-h20": 1}))
-    backlog = {}
-    for name, cap in (("cap", 1), ("cards", 10**9)):
-        state.put_queue(Queue(QueueName("all"), capability={"volcano.sh/vgpu-h20": cap}))
-        times = []
-        for turn in range(5):
-            node = state.snapshot(0).nodes[NodeName("node-00000")]
-            state.put_node(replace(node, labels={**node.labels, "turn": str(turn)}))
-            started = time.perf_counter()
-            plan = decide(state.snapshot(turn), replace(Policy(), preemption=False), 1e6)
-            times.append(time.perf_counter() - started)
-        backlog[f"{name}_first"], backlog[name] = times[0], max(times[1:])
-        assert not plan.admissions
-
+    backlog = with_backlog(state, arguments.waiting, rng)
     replace_by_unlike(state, arguments.unlike)
     event(state, 99, collector)  # the first look
     unlike = [event(state, 100 + turn, collector) for turn in range(arguments.events)]
@@ -214,12 +274,17 @@ def main() -> None:
     started = time.perf_counter()
     fresh_index(state.snapshot(0))
     rebuild = time.perf_counter() - started
+    pods = len(state.snapshot(0).pods)
+    del state
+    shares = with_shares(
+        arguments.nodes, arguments.cards, arguments.waiting, arguments.queues, arguments.rounds
+    )
     print(
         json.dumps(
             {
                 "nodes": arguments.nodes,
                 "cards": arguments.nodes * arguments.cards,
-                "pods": len(state.snapshot(0).pods),
+                "pods": pods,
                 "decide_p50_ms": round(1000 * percentile(singles, 50), 3),
                 "decide_p99_ms": round(1000 * percentile(singles, 99), 3),
                 "decide_max_ms": round(1000 * max(singles), 3),
@@ -229,6 +294,7 @@ def main() -> None:
                 "backlog_first_ms": round(1000 * backlog["cap_first"], 1),
                 "unlike_p50_ms": round(1000 * percentile(unlike, 50), 1),
                 "unlike_p99_ms": round(1000 * percentile(unlike, 99), 1),
+                **shares,
                 "rebuild_s": round(rebuild, 2),
                 "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             }

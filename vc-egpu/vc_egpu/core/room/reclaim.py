@@ -82,8 +82,8 @@ class _Holder:
 
     chain: tuple[QueueName, ...]
     gives: Mapping[str, int]
-    """By kind: for so many queues of the chain, from the first one on, all are reclaimable, and all that have
-    a line are above it. Kinds of which it gives none are left out."""
+    """By kind, how many queues of the chain give, from the first one on: reclaimable, and above their lines.
+    Kinds of which it gives none are left out."""
     lines: tuple[int, ...]
     """Which of the chain have a line for one of the kinds."""
 
