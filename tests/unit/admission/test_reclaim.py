@@ -22,6 +22,13 @@ def test_a_queue_says_whether_high_gangs_make_room_in_its_cap() -> None:
         assert cluster_codec.queue(document).preempts_within is preempts
 
 
+def test_a_queue_says_whether_it_serves_in_order() -> None:
+    for strategy, fifo in ((None, False), ("traverse", False), ("fifo", True), ("by-magic", False)):
+        document = queue()
+        document["spec"]["dequeueStrategy"] = strategy
+        assert cluster_codec.queue(document).fifo is fifo
+
+
 def two_queues(stage: LoopStage) -> None:
     """One card, which ``team`` borrows, and ``owners`` deserves."""
     stage.deliver("nodes", added(node(cards=1)))

@@ -1,6 +1,7 @@
 """What queues deserve, in parts of cards, and how those roll up."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from unit.core import make
@@ -70,6 +71,37 @@ def test_what_a_parent_names_counts_for_all_above_it() -> None:
 
 def test_queues_in_a_circle_end_where_it_closes() -> None:
     assert lines(queue("a", "b", vgpu_h20=1), queue("b", "a"))["b"] == {H20: CARD}
+
+
+def by_weight(*queues: Queue, busy: str, cards: int) -> dict[str, int]:
+    trial = Trial(index_of(make.snapshot(queues=queues)), Policy(), 0.0)
+    names = [QueueName(name) for name in busy.split()]
+    found = deserved.by_weight(trial, MODELS, {H20: cards * CARD}, names)
+    return {str(name): amounts[H20] // CARD for name, amounts in found.items() if H20 in amounts}
+
+
+def test_siblings_share_by_weight_what_their_parent_has() -> None:
+    queues = [
+        queue("org", vgpu_h20=6),
+        replace(queue("a", "org"), weight=2),
+        queue("b", "org"),
+        queue("idle", "org"),
+        queue("flat"),
+    ]
+    assert by_weight(*queues, busy="a b flat", cards=10) == {"a": 4, "b": 2, "flat": 4}
+
+
+def test_a_parent_without_a_share_of_its_own_gets_one_by_weight() -> None:
+    queues = [queue("org"), queue("a", "org"), queue("b", "org", vgpu_h20=1), queue("flat")]
+    assert by_weight(*queues, busy="a b flat", cards=10) == {"org": 5, "a": 4, "flat": 5}
+
+
+def test_more_may_be_named_than_there_is() -> None:
+    assert by_weight(queue("a", vgpu_h20=9), queue("b"), busy="a b", cards=4) == {"b": 0}
+
+
+def test_queues_in_a_circle_have_nothing_by_weight() -> None:
+    assert by_weight(queue("a", "b"), queue("b", "a"), queue("c"), busy="a c", cards=4) == {"c": 4}
 
 
 @pytest.mark.parametrize(

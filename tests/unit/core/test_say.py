@@ -22,6 +22,7 @@ ONE_OF_EACH: list[Finding] = [
     findings.TooLarge(5, 4),
     findings.ForeignGate(1, ("example.org/hold",)),
     findings.BackOff(20),
+    findings.Behind(QUEUE, "ns/first"),
     findings.Suspended(1, 2),
     findings.NoModel("h20", native=True),
     SHORT,
