@@ -27,6 +27,7 @@ def test_both_stand_on_the_wire_as_agreed() -> None:
         "why": "makes room for team/infer",
         "cause": "priority",
         "since": 1763000000,
+        "offQuota": False,
     }
     away = PodSuspension(state=SuspensionState.SUSPENDED, plan_id="3-7", host_mib=4096)
     node = NodeSuspension(pods={"u1": away})
@@ -40,6 +41,7 @@ def test_both_stand_on_the_wire_as_agreed() -> None:
     assert SuspendOrder.decode(ORDER.encode()) == ORDER
     older = '{"version":1,"podUid":"u1","planId":"3-7"}'
     assert SuspendOrder.decode(older).cause is Cause.PRIORITY, "it knew no other cause"
+    assert not SuspendOrder.decode(older).off_quota, "all counted in full"
     newer = '{"version":1,"podUid":"u1","planId":"3-7","cause":"solar-flare"}'
     assert SuspendOrder.decode(newer).plan_id == "3-7", "a word of a later version spoils nothing else"
     assert NodeSuspension.decode(node.encode()) == node
