@@ -11,7 +11,7 @@ from itertools import permutations, product
 from property import brute
 from property import brute_search as search
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import Gang, Pod, PodPhase, PodShape, Queue, ShareClass, Snapshot
+from vc_egpu.core.model.cluster import Gang, Mode, Pod, PodPhase, PodShape, Queue, ShareClass, Snapshot
 
 CARD = 1_000_000
 Parts = dict[str, int]
@@ -187,9 +187,24 @@ def least(snapshot: Snapshot, gang: Gang, waiting: list[Pod], now: float) -> Fou
     cores = list(search.core_choices(gang, waiting))
     allowed = [shapes for shapes in cores if search.caps_allow(snapshot, gang.queue, shapes)]
     found = [
-        one for shapes in allowed or cores if (one := _least_of(snapshot, gang, shapes, now)) is not None
+        one
+        for shapes in _to_try(snapshot, cores, allowed)
+        if (one := _least_of(snapshot, gang, shapes, now)) is not None
     ]
     return min(found, default=None)
+
+
+def _to_try(
+    snapshot: Snapshot, cores: list[list[PodShape]], allowed: list[list[PodShape]]
+) -> list[list[PodShape]]:
+    """Those that caps allow, of models that nodes have; else those that would be over a cap."""
+    kinds = {
+        (card.model, node.mode is Mode.NATIVE) for node in snapshot.nodes.values() for card in node.cards
+    }
+    able = [
+        shapes for shapes in allowed if {(a.model, a.native) for one in shapes for a in one.asks} <= kinds
+    ]
+    return able or [shapes for shapes in cores if shapes not in allowed]
 
 
 def _least_of(snapshot: Snapshot, gang: Gang, shapes: list[PodShape], now: float) -> Found | None:
