@@ -48,6 +48,7 @@ class Settings:
     share_metrics: bool = True
     """Whether there is a page of metrics with a series for each share."""
     drain: bool = False
+    drain_direct: bool = False
     verbose: bool = False
 
     @property
@@ -118,6 +119,12 @@ def parser() -> argparse.ArgumentParser:
     )
     flags.add_argument(
         "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
+    )
+    flags.add_argument(
+        "--drain-direct",
+        action="store_true",
+        help="before an earlier version: delete the waiting pods that only we could bind, so that their "
+        "controllers make them again, then exit. Set the webhook's binder to scheduler first",
     )
     flags.add_argument("-v", "--verbose", action="store_true")
     return flags
@@ -196,5 +203,6 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         policy=policy,
         share_metrics=flags.share_metrics == "on",
         drain=flags.drain,
+        drain_direct=flags.drain_direct,
         verbose=flags.verbose,
     )
