@@ -79,7 +79,7 @@ class World:
 
     def untouched(self) -> None:
         """Whatever ran runs on."""
-        there = {name: pod for of in ("first", "second") for name, pod in self.pods(of).items()}
+        there = {pod["metadata"]["name"]: pod for pod in self.api.list(PODS, NAMESPACE).items}
         now = {name: pod["metadata"]["uid"] for name, pod in there.items() if is_running(pod)}
         assert self.running.items() <= now.items()
 

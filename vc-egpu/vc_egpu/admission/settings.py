@@ -117,17 +117,22 @@ def parser() -> argparse.ArgumentParser:
         default="on",
         help="off: no page /metrics/shares, which has three series for each share",
     )
-    flags.add_argument(
+    _add_drains(flags)
+    flags.add_argument("-v", "--verbose", action="store_true")
+    return flags
+
+
+def _add_drains(parser: argparse.ArgumentParser) -> None:
+    """What is done once instead of leading."""
+    parser.add_argument(
         "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
     )
-    flags.add_argument(
+    parser.add_argument(
         "--drain-direct",
         action="store_true",
         help="before an earlier version: delete the waiting pods that only we could bind, so that their "
         "controllers make them again, then exit. Set the webhook's binder to scheduler first",
     )
-    flags.add_argument("-v", "--verbose", action="store_true")
-    return flags
 
 
 def _add_spans(parser: argparse.ArgumentParser) -> None:
