@@ -161,6 +161,7 @@ def test_every_gang_ends_whole_or_waiting_and_costs_nobody_anything(race: Race) 
         return ways if not ways["half"] and not ours else None
 
     ways = kit.pods_until("every gang is whole or waits", NAMESPACE, settled, timeout_s=240)
+    assert race.kubelets.refused, "nothing raced: this proves nothing"
     print(f"gangs: {dict(ways)}; {len(race.kubelets.refused)} pods were refused")
 
     def say_why(groups: dict[str, Json]) -> bool | None:
