@@ -121,7 +121,8 @@ def test_the_shortest_answer_is_forgotten_in_time() -> None:
 
 def test_nobody_is_left_waiting() -> None:
     """Each end of a request wakes as many as may go on, and no more."""
-    pace, done = Pace(1, 3), []
+    pace = Pace(1, 3)
+    done: list[None] = []
 
     def work() -> None:
         for _ in range(200):

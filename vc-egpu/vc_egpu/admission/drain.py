@@ -23,13 +23,17 @@ from vc_egpu.volcano.words.model_table import ModelTable
 logger = logging.getLogger(__name__)
 
 
-def drain(api: ApiConnection) -> int:
-    """Take our gates and orders to suspend off all pods; 0 when none is left, else 1 (see the log)."""
+def drain(api: ApiConnection, *, direct_only: bool = False) -> int:
+    """Take our gates and orders to suspend off all pods; 0 when none is left, else 1 (see the log).
+
+    ``direct_only``: only waiting pods that name us as their scheduler go. An earlier version of ours knows
+    gates and orders, and not that name.
+    """
     left: list[str] = []
     for document in api.list(PODS, transform=_if_concerned).items:
-        if _bears_order(document):
+        if _bears_order(document) and not direct_only:
             left += _called_back(api, document)
-        if not _waits(document):
+        if not _waits(document) or (direct_only and not is_direct(document["spec"])):
             continue
         where = f"{document['metadata']['namespace']}/{document['metadata']['name']}"
         if is_direct(document["spec"]):

@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     try:
         # The stack can be removed, and drained before, with any table, be it broken.
-        table = ModelTable() if settings.drain else ModelTable.from_yaml(settings.models.read_text())
+        drains = settings.drain or settings.drain_direct
+        table = ModelTable() if drains else ModelTable.from_yaml(settings.models.read_text())
         api = ApiConnection.connect(
             settings.kubeconfig,
             pool_size=POOL_SIZE,
@@ -52,10 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_BAD_SETTINGS
     stopping = threading.Event()
     when_told_to_end(lambda _number: stopping.set())
-    if settings.drain:
+    if drains:
         from vc_egpu.admission.drain import drain
 
-        return drain(api)
+        return drain(api, direct_only=settings.drain_direct)
     return Process(api, table, settings, stopping).run()
 
 

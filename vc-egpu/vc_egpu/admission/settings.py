@@ -48,6 +48,7 @@ class Settings:
     share_metrics: bool = True
     """Whether there is a page of metrics with a series for each share."""
     drain: bool = False
+    drain_direct: bool = False
     verbose: bool = False
 
     @property
@@ -121,11 +122,22 @@ def parser() -> argparse.ArgumentParser:
         default="on",
         help="off: no page /metrics/shares, which has three series for each share",
     )
-    flags.add_argument(
-        "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
-    )
+    _add_drains(flags)
     flags.add_argument("-v", "--verbose", action="store_true")
     return flags
+
+
+def _add_drains(parser: argparse.ArgumentParser) -> None:
+    """What is done once instead of leading."""
+    parser.add_argument(
+        "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
+    )
+    parser.add_argument(
+        "--drain-direct",
+        action="store_true",
+        help="before an earlier version: delete the waiting pods that only we could bind, so that their "
+        "controllers make them again, then exit. Set the webhook's binder to scheduler first",
+    )
 
 
 def _add_spans(parser: argparse.ArgumentParser) -> None:
@@ -202,5 +214,6 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         policy=policy,
         share_metrics=flags.share_metrics == "on",
         drain=flags.drain,
+        drain_direct=flags.drain_direct,
         verbose=flags.verbose,
     )

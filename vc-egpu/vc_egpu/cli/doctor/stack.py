@@ -269,7 +269,7 @@ def _forgotten(facts: Facts, now: datetime) -> Iterable[Finding]:
         if (now - created).total_seconds() > SILENT_S:
             silent.append(world.key(pod))
     if silent:
-        yield fail("pods", f"gated for over {SILENT_S:.0f} s without a reason: {few(silent)}")
+        yield fail("pods", f"waiting for us for over {SILENT_S:.0f} s without a reason: {few(silent)}")
 
 
 def removal_findings(pods: Iterable[Json]) -> list[Finding]:
@@ -281,7 +281,7 @@ def removal_findings(pods: Iterable[Json]) -> list[Finding]:
         if names.CARDS in world.annotations(pod) and not world.finished(pod) and not world.waits_for_us(pod)
     ]
     away = [world.key(pod) for pod in pods if world.phase(pod) in world.ON_ITS_WAY]
-    found = [fail("removal", f"{key} waits at the gate and would wait for ever") for key in gated]
+    found = [fail("removal", f"{key} waits for us and would wait for ever") for key in gated]
     found += [
         fail(
             "removal",
@@ -295,4 +295,4 @@ def removal_findings(pods: Iterable[Json]) -> list[Finding]:
         for key in holding
         if key not in away
     ]
-    return found or [ok("removal", "no pod waits at the gate, none holds cards")]
+    return found or [ok("removal", "no pod waits for us, none holds cards")]
