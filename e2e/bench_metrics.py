@@ -164,6 +164,12 @@ def scrapes(lines: Iterator[str]) -> dict[str, list[list[float]]]:
     return found
 
 
+def later(times: list[list[float]], percent: float) -> float | None:
+    """Seconds of the scrapes after the first; None: there were none."""
+    seconds = [one[0] for one in times[1:]]
+    return round(percentile(seconds, percent), 3) if seconds else None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
@@ -221,10 +227,8 @@ def main() -> None:
                 "waiting": arguments.waiting,
                 "scrapes": {path: len(times) for path, times in found.items()},
                 "first_s": {path: round(times[0][0], 3) for path, times in found.items()},
-                "page_s": {path: round(max(t[0] for t in times[1:]), 3) for path, times in found.items()},
-                "page_median_s": {
-                    path: round(percentile([t[0] for t in times[1:]], 50), 3) for path, times in found.items()
-                },
+                "page_s": {path: later(times, 100) for path, times in found.items()},
+                "page_median_s": {path: later(times, 50) for path, times in found.items()},
                 "sent_mib": {path: round(times[-1][1] / (1 << 20), 2) for path, times in found.items()},
                 "text_mib": {path: round(times[-1][2] / (1 << 20), 2) for path, times in found.items()},
                 "series": {path: int(times[-1][3]) for path, times in found.items()},

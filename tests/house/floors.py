@@ -112,6 +112,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "pause",
         "partial_snapshot",
         "views",
+        "live",
         "tenant",
         "parser",
         "commands",
