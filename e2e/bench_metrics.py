@@ -26,7 +26,7 @@ from queue import Empty, SimpleQueue
 
 from bench_decide import GANG, H20_MIB, carry_out, percentile, shape, submit
 from vc_egpu.admission.garbage_collector import Collector
-from vc_egpu.admission.serving.metrics import FRESH_S, Level1
+from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.view import View, ViewRequest
 from vc_egpu.core.books.state import ClusterState, index_of
 from vc_egpu.core.model.cluster import (
@@ -170,7 +170,8 @@ def later(times: list[list[float]], percent: float) -> float | None:
     return round(percentile(seconds, percent), 3) if seconds else None
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
+    """The flags."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--cards", type=int, default=8)
@@ -179,7 +180,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--every", type=float, default=15.0)
     parser.add_argument("--rate", type=float, default=5.0)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parsed()
     state, collector = ClusterState({"h20": H20_MIB}), Collector()
     collector.begin()
     fill(state, arguments.nodes, arguments.cards, arguments.shares)
@@ -193,7 +198,7 @@ def main() -> None:
     alone = leader.run(arguments.seconds, arguments.rate)
 
     before_mib = rss_mib()
-    level1 = Level1(leader.view, fresh_s=FRESH_S)
+    level1 = Level1(leader.view)
     level1.start()
 
     def answer(request: Request) -> Answer:
