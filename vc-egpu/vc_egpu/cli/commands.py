@@ -13,7 +13,7 @@ from vc_egpu.cli import pause, stop, world
 from vc_egpu.cli.doctor import checkup, facts
 from vc_egpu.cli.doctor.stack import removal_findings
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
-from vc_egpu.cli.live import cordon, events
+from vc_egpu.cli.live import cordon, events, top
 from vc_egpu.cli.tenant import run as tenants
 from vc_egpu.cli.views import cards, queues, render, waiting, why
 from vc_egpu.kube import ApiConnection
@@ -65,6 +65,11 @@ def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> 
 def _events(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
     report = events.read(api, None if options.everywhere else namespace)
     return Answer(report, events.shown(report), again=events.shown)
+
+
+def _top(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    report = top.read(api, None if options.everywhere else namespace, options.node)
+    return Answer(report, top.shown(report), again=top.shown)
 
 
 def _history(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
@@ -136,6 +141,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "cards": _cards,
     "why": _why,
     "queues": _queues,
+    "top": _top,
     "events": _events,
     "history": _history,
     "cordon": _cordon,

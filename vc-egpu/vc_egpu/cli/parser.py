@@ -44,6 +44,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("cards", "every card and who shares it", _cards),
         ("why", "why a Job waits, or what it got", _why),
         ("queues", "caps, use, who waits by reason", _queues),
+        ("top", "what each container uses of its cards now", _top),
         ("events", "what was done for whom, and why", _events),
         ("history", "what happened to a Job", _history),
         ("cordon", "single cards take nothing new", _cordon),
@@ -83,6 +84,14 @@ def _events(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "-A", "--all-namespaces", dest="everywhere", action="store_true", help="of all tenants"
     )
+    _rows(flags)
+
+
+def _top(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument(
+        "-A", "--all-namespaces", dest="everywhere", action="store_true", help="of all tenants"
+    )
+    flags.add_argument("--node", default="", help="of this node only")
     _rows(flags)
 
 
