@@ -52,7 +52,7 @@ SHARE_MIB, SHARE_CORES = 16384, 15
 MIXED = (ShareClass.LOW, ShareClass.UNSET, ShareClass.HIGH)
 
 CLIENT = """
-import gzip, http.client, json, sys, time
+import gzip, http.client, io, json, sys, time
 port, every_s = int(sys.argv[1]), float(sys.argv[2])
 while True:
     for path in sys.argv[3:]:
@@ -63,7 +63,7 @@ while True:
         body = answer.read()
         took = time.perf_counter() - began
         packed = answer.getheader("Content-Encoding") == "gzip"
-        text = gzip.decompress(body) if packed else body
+        text = gzip.GzipFile(fileobj=io.BytesIO(body)).read() if packed else body
         series = text.count(b"\\n") - text.count(b"\\n# ") - 1
         print(json.dumps([path, took, len(body), len(text), series]), flush=True)
     time.sleep(every_s)
@@ -102,8 +102,8 @@ def fill(state: ClusterState, nodes: int, cards: int, shares: int) -> None:
         card = number % (nodes * cards)
         share = Share(CardId(uid_of(card)), SHARE_MIB, SHARE_CORES)
         where = NodeName(f"gpu-node-{card // cards:05d}.example")
-        name = f"training-{gang}-worker-{number % GANG}"
-        pod = Pod(PodUid(f"uid-{number}"), key.partition("/")[0], name, asks, PodPhase.PLACED, where, key)
+        called = f"training-{gang}-worker-{number % GANG}"
+        pod = Pod(PodUid(f"uid-{number}"), key.partition("/")[0], called, asks, PodPhase.PLACED, where, key)
         state.put_pod(replace(pod, task="worker", index=number % GANG, shares=(("main", share),)))
 
 

@@ -71,7 +71,7 @@ def managed_pods(api: ApiConnection, namespace: str | None) -> Listing:
 
 
 MANY_PODS: Final = 1000
-"""Of more pods that ask for cards only the metadata are read: whole, 28,000 take gigabytes."""
+"""Where more pods than this ask for cards, only their metadata are read: 28,000 whole ones take gigabytes."""
 _PAGE: Final = 5000
 _NOT_OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -79,7 +79,8 @@ _NOT_OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
 def pods_on_cards(api: ApiConnection, namespace: str, node: str = "") -> Listing:
     """The pods that ask for cards and are not over, for a table of cards.
 
-    With ``node`` those of that node, whole. Of many pods the metadata alone: what they hold follows from it.
+    With ``node`` those of that node, whole. Where there are many, their metadata alone: what they hold
+    follows from it.
     """
     if node:
         on_it = f"spec.nodeName={node},{_NOT_OVER}"

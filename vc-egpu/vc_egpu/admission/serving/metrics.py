@@ -178,7 +178,6 @@ class Level1:
         for key, said in view.verdicts.items():
             gang = view.snapshot.gangs.get(key)
             if gang is not None and said.reason is not Reason.ADMITTED:
-                self._rest()
                 with self._lock:
                     members = self._following.members.get(key, NO_MEMBERS)
                     rows.append(gang_row(gang, members, condition_of(said)))

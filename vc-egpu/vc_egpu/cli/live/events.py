@@ -14,7 +14,7 @@ from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import CORE_EVENTS
 
 SPEAKERS: Final = ("vc-egpu-admission", "vc-egpu-node", "vc-egpu-jobs", "vc-egpu-webhook")
-"""Who writes events, as each names itself."""
+"""The processes that write events, as each names itself."""
 KEPT: Final = "the API server keeps events for an hour, unless its --event-ttl says otherwise"
 
 

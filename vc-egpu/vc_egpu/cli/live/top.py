@@ -49,7 +49,7 @@ class UseRow:
     cores_percent: int
     """Granted; 0: none was named."""
     busy_percent: float | None
-    """Of the card's time, between the two looks."""
+    """Part of the card's time that it used between the two looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def read(
     *,
     pause: Callable[[float], object] = time.sleep,
 ) -> TopReport:
-    """Of one namespace, of all where it is None. ``node``: of this node alone."""
+    """The use in one namespace, in all where it is None. ``node``: on this node alone."""
     on_it = f"spec.nodeName={node}" if node else None
     agents = api.list(PODS, names.SYSTEM_NAMESPACE, label_selector=AGENTS, field_selector=on_it).items
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="top") as threads:
