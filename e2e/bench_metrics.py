@@ -8,8 +8,8 @@ between two decisions, as the controller's loop does. It does so for ``--seconds
 long while another process fetches all pages each ``--every`` seconds. No cluster is used.
 
 ``first_s`` are the first scrapes, which render everything. ``page_s`` are the slowest of the later ones, with
-transfer. ``decide_*`` are times of decisions. ``more_mib`` is what the pages and what they follow add to the
-memory of the process.
+transfer. ``first_cpu_ms`` and ``cpu_ms`` are the processor's time of the same. ``decide_*`` are times of
+decisions. ``more_mib`` is what the pages and what they follow add to the memory of the process.
 """
 
 import argparse
@@ -201,9 +201,12 @@ def main() -> None:
     level1 = Level1(leader.view)
     level1.start()
 
+    cpu_s: dict[str, list[float]] = {}
+
     def answer(request: Request) -> Answer:
-        packed = request.path != "/metrics"
+        packed, began_s = request.path != "/metrics", time.thread_time()
         body = level1.answer(request.path, gzip=packed)
+        cpu_s.setdefault(request.path, []).append(time.thread_time() - began_s)
         return Answer(200, body, encoding="gzip" if packed else "")
 
     server = GetServer(("127.0.0.1", 0), answer).start()
@@ -234,6 +237,8 @@ def main() -> None:
                 "first_s": {path: round(times[0][0], 3) for path, times in found.items()},
                 "page_s": {path: later(times, 100) for path, times in found.items()},
                 "page_median_s": {path: later(times, 50) for path, times in found.items()},
+                "first_cpu_ms": {path: round(1000 * taken[0], 1) for path, taken in cpu_s.items()},
+                "cpu_ms": {path: round(1000 * max(taken[1:] or taken), 1) for path, taken in cpu_s.items()},
                 "sent_mib": {path: round(times[-1][1] / (1 << 20), 2) for path, times in found.items()},
                 "text_mib": {path: round(times[-1][2] / (1 << 20), 2) for path, times in found.items()},
                 "series": {path: int(times[-1][3]) for path, times in found.items()},
