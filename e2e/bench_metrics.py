@@ -8,8 +8,8 @@ between two decisions, as the controller's loop does. It does so for ``--seconds
 long while another process fetches all pages each ``--every`` seconds. No cluster is used.
 
 ``first_s`` are the first scrapes, which render everything. ``page_s`` are the slowest of the later ones, with
-transfer. ``decide_*`` are times of decisions. ``more_mib`` is what the pages and what they follow add to the
-memory of the process.
+transfer. ``first_cpu_ms`` and ``cpu_ms`` are the processor's time of the same. ``decide_*`` are times of
+decisions. ``more_mib`` is what the pages and what they follow add to the memory of the process.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from queue import Empty, SimpleQueue
 
 from bench_decide import GANG, H20_MIB, carry_out, percentile, shape, submit
 from vc_egpu.admission.garbage_collector import Collector
-from vc_egpu.admission.serving.metrics import FRESH_S, Level1
+from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.view import View, ViewRequest
 from vc_egpu.core.books.state import ClusterState, index_of
 from vc_egpu.core.model.cluster import (
@@ -52,7 +52,7 @@ SHARE_MIB, SHARE_CORES = 16384, 15
 MIXED = (ShareClass.LOW, ShareClass.UNSET, ShareClass.HIGH)
 
 CLIENT = """
-import gzip, http.client, json, sys, time
+import gzip, http.client, io, json, sys, time
 port, every_s = int(sys.argv[1]), float(sys.argv[2])
 while True:
     for path in sys.argv[3:]:
@@ -63,7 +63,7 @@ while True:
         body = answer.read()
         took = time.perf_counter() - began
         packed = answer.getheader("Content-Encoding") == "gzip"
-        text = gzip.decompress(body) if packed else body
+        text = gzip.GzipFile(fileobj=io.BytesIO(body)).read() if packed else body
         series = text.count(b"\\n") - text.count(b"\\n# ") - 1
         print(json.dumps([path, took, len(body), len(text), series]), flush=True)
     time.sleep(every_s)
@@ -102,8 +102,8 @@ def fill(state: ClusterState, nodes: int, cards: int, shares: int) -> None:
         card = number % (nodes * cards)
         share = Share(CardId(uid_of(card)), SHARE_MIB, SHARE_CORES)
         where = NodeName(f"gpu-node-{card // cards:05d}.example")
-        name = f"training-{gang}-worker-{number % GANG}"
-        pod = Pod(PodUid(f"uid-{number}"), key.partition("/")[0], name, asks, PodPhase.PLACED, where, key)
+        called = f"training-{gang}-worker-{number % GANG}"
+        pod = Pod(PodUid(f"uid-{number}"), key.partition("/")[0], called, asks, PodPhase.PLACED, where, key)
         state.put_pod(replace(pod, task="worker", index=number % GANG, shares=(("main", share),)))
 
 
@@ -164,7 +164,14 @@ def scrapes(lines: Iterator[str]) -> dict[str, list[list[float]]]:
     return found
 
 
-def main() -> None:
+def later(times: list[list[float]], percent: float) -> float | None:
+    """Seconds of the scrapes after the first; None: there were none."""
+    seconds = [one[0] for one in times[1:]]
+    return round(percentile(seconds, percent), 3) if seconds else None
+
+
+def parsed() -> argparse.Namespace:
+    """The flags."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--cards", type=int, default=8)
@@ -173,7 +180,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--every", type=float, default=15.0)
     parser.add_argument("--rate", type=float, default=5.0)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parsed()
     state, collector = ClusterState({"h20": H20_MIB}), Collector()
     collector.begin()
     fill(state, arguments.nodes, arguments.cards, arguments.shares)
@@ -187,12 +198,15 @@ def main() -> None:
     alone = leader.run(arguments.seconds, arguments.rate)
 
     before_mib = rss_mib()
-    level1 = Level1(leader.view, fresh_s=FRESH_S)
+    level1 = Level1(leader.view)
     level1.start()
 
+    cpu_s: dict[str, list[float]] = {}
+
     def answer(request: Request) -> Answer:
-        packed = request.path != "/metrics"
+        packed, began_s = request.path != "/metrics", time.thread_time()
         body = level1.answer(request.path, gzip=packed)
+        cpu_s.setdefault(request.path, []).append(time.thread_time() - began_s)
         return Answer(200, body, encoding="gzip" if packed else "")
 
     server = GetServer(("127.0.0.1", 0), answer).start()
@@ -221,10 +235,10 @@ def main() -> None:
                 "waiting": arguments.waiting,
                 "scrapes": {path: len(times) for path, times in found.items()},
                 "first_s": {path: round(times[0][0], 3) for path, times in found.items()},
-                "page_s": {path: round(max(t[0] for t in times[1:]), 3) for path, times in found.items()},
-                "page_median_s": {
-                    path: round(percentile([t[0] for t in times[1:]], 50), 3) for path, times in found.items()
-                },
+                "page_s": {path: later(times, 100) for path, times in found.items()},
+                "page_median_s": {path: later(times, 50) for path, times in found.items()},
+                "first_cpu_ms": {path: round(1000 * taken[0], 1) for path, taken in cpu_s.items()},
+                "cpu_ms": {path: round(1000 * max(taken[1:] or taken), 1) for path, taken in cpu_s.items()},
                 "sent_mib": {path: round(times[-1][1] / (1 << 20), 2) for path, times in found.items()},
                 "text_mib": {path: round(times[-1][2] / (1 << 20), 2) for path, times in found.items()},
                 "series": {path: int(times[-1][3]) for path, times in found.items()},

@@ -112,6 +112,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "pause",
         "partial_snapshot",
         "views",
+        "live",
         "tenant",
         "parser",
         "commands",
@@ -157,7 +158,19 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "usage": frozenset(),
     # The command line is the entry point of all processes.
     "cli": frozenset(
-        {"core", "volcano", "kube", "report", "admission", "webhook", "jobs", "sim", "tenants", "usage"}
+        {
+            "core",
+            "metrics",
+            "volcano",
+            "kube",
+            "report",
+            "admission",
+            "webhook",
+            "jobs",
+            "sim",
+            "tenants",
+            "usage",
+        }
     ),
     # The page shows what the commands show. The command line starts it by its name, as it starts all processes.
     "page": frozenset({"core", "volcano", "kube", "report", "cli"}),

@@ -153,6 +153,21 @@ def test_a_standby_shows_that_it_does_not_lead_and_nothing_of_the_cluster() -> N
     assert samples(level1.answer(SHARES)), "it leads again"
 
 
+def test_a_page_that_is_kept_fresh_waits_for_no_rendering() -> None:
+    """What changes shows when the thread has come round, and a scrape in between costs nothing."""
+    state = world()
+    level1 = Level1(lambda: view_of(state))
+    level1.start()
+    try:
+        assert len(value(level1.answer(CARDS), "egpu_card_usable")) == 6, "the first one renders"
+        state.put_node(node(3))
+        level1.answer(CARDS)
+        level1.renew()  # as the thread does
+        assert len(value(level1.answer(CARDS), "egpu_card_usable")) == 8
+    finally:
+        level1.stop()
+
+
 def test_without_the_page_of_shares_cards_are_still_told() -> None:
     level1 = Level1(lambda: view_of(world()), shares=False)
     assert level1.paths == (PROCESS, CARDS)

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 from unit.cli import documents as docs
-from vc_egpu.cli import kubectl
+from vc_egpu.cli.live import forms
 from vc_egpu.cli.views import cards, render
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.names import CORDONED_CARDS
@@ -117,7 +117,7 @@ def test_no_cards_at_all_points_to_the_doctor() -> None:
 
 def test_json_has_units_in_its_names() -> None:
     report = cards.report([docs.node("n1", docs.card("GPU-a"))], [])
-    (row,) = orjson.loads(kubectl.as_json(report))["cards"]
+    (row,) = orjson.loads(forms.as_json(report))["cards"]
     assert row["memory_mib"] == docs.MEMORY_MIB
     assert {"used_mib", "cores_high_percent", "cores_low_percent"} <= set(row)
 

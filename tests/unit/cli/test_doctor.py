@@ -411,3 +411,18 @@ def test_nodes_whose_cards_a_reload_of_systemd_takes_are_named_with_what_to_do()
     assert (found.level, found.topic, found.text) == ("warn", "devices", f"n1, n2: {lost}")
     assert "nvidia-ctk system create-dev-char-symlinks --create-all" in found.hint
     assert "docs/operator.md" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("host_pid", "words"),
+    [
+        (True, "ok metrics: the agents tell what each container uses of its cards"),
+        (False, "do not tell what each container uses of its cards: components/container-use"),
+    ],
+)
+def test_it_says_whether_use_by_container_is_known(host_pid: bool, words: str) -> None:
+    spec = {"template": {"spec": {"hostPID": host_pid}}}
+    agent = named("vc-egpu-node-agent", spec=spec, status={"desiredNumberScheduled": 1, "numberReady": 1})
+    found = checkup.examine(replace(healthy(), daemon_sets=Listing([agent])))
+    assert words in said(found)
+    assert bad(replace(healthy(), daemon_sets=Listing([agent]))) == []

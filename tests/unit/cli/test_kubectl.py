@@ -12,6 +12,7 @@ from unit.cli import documents as docs
 from unit.kube.tiny_api import TinyApi, tiny_api
 from unit.kube.tiny_api import status as tiny_status
 from vc_egpu.cli import exit_status, kubectl, parser, pause, stop
+from vc_egpu.cli.live import forms
 from vc_egpu.cli.views import render
 from vc_egpu.kube.wire.errors import Forbidden, KubeError, NotFound, Unauthorized, Unavailable
 
@@ -101,7 +102,7 @@ def test_errors_say_whose_business_they_are(error: KubeError, words: str, status
     assert found == status
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["suspend"], ["cards", "-o", "yaml"]])
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["suspend"], ["cards", "-o", "xml"]])
 def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         kubectl.main(arguments)
@@ -341,7 +342,7 @@ def test_ctrl_c_while_it_is_shown_ends_it_in_a_word(
     def interrupted(_: object) -> bytes:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kubectl, "as_json", interrupted)
+    monkeypatch.setattr(forms, "as_json", interrupted)
     argv = ["queues", "-n", "ml", "-o", "json", "--kubeconfig", str(server.kubeconfig(tmp_path))]
     assert kubectl.main(argv) == exit_status.EXIT_INTERRUPTED
     assert capsys.readouterr().err == "kubectl egpu: interrupted\n"

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -12,6 +13,7 @@ from vc_egpu.cli import pause, stop, world
 from vc_egpu.cli.doctor import checkup, facts
 from vc_egpu.cli.doctor.stack import removal_findings
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
+from vc_egpu.cli.live import cordon, events, top
 from vc_egpu.cli.tenant import run as tenants
 from vc_egpu.cli.views import cards, queues, render, waiting, why
 from vc_egpu.kube import ApiConnection
@@ -26,6 +28,8 @@ class Answer:
     """For ``-o json``."""
     shown: RenderableType
     status: int = EXIT_OK
+    again: Callable[[Any], RenderableType] | None = None
+    """Shows the document with its rows in another order; None: there are no rows."""
 
 
 Command = Callable[[ApiConnection, str, argparse.Namespace], Answer]
@@ -36,13 +40,14 @@ def _cards(api: ApiConnection, namespace: str, options: argparse.Namespace) -> A
     report = cards.read(api, namespace)
     if options.node:
         report = cards.of_node(report, options.node)
-    return Answer(report, render.cards(report, uuids=bool(options.node)))
+    show = functools.partial(render.cards, uuids=bool(options.node) or options.output == "wide")
+    return Answer(report, show(report), again=show)
 
 
 def _why(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
     if options.job is None or options.everywhere:
         listed = waiting.read(api, None if options.everywhere else namespace)
-        return Answer(listed, render.waiting(listed))
+        return Answer(listed, render.waiting(listed), again=render.waiting)
     told = why.read(api, namespace, str(options.job))
     return Answer(told, Group(*(render.why(story) for story in told)))
 
@@ -54,7 +59,28 @@ def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> 
         stop.choose([{"metadata": {"name": name}} for name in known], options.queue)
         chosen = tuple(row for row in report.queues if row.name in options.queue)
         report = dataclasses.replace(report, queues=chosen)
-    return Answer(report, render.queues(report))
+    return Answer(report, render.queues(report), again=render.queues)
+
+
+def _events(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    report = events.read(api, None if options.everywhere else namespace)
+    return Answer(report, events.shown(report), again=events.shown)
+
+
+def _top(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    report = top.read(api, None if options.everywhere else namespace, options.node)
+    return Answer(report, top.shown(report), again=top.shown)
+
+
+def _history(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    *_, name = str(options.job).split("/")
+    report = events.read(api, namespace, name)
+    return Answer(report, events.shown(report), again=events.shown)
+
+
+def _cordon(api: ApiConnection, _namespace: str, options: argparse.Namespace) -> Answer:
+    done = cordon.run(api, options.card, undo=options.command == "uncordon")
+    return Answer(done, cordon.shown(done))
 
 
 def _doctor(api: ApiConnection, _namespace: str, options: argparse.Namespace) -> Answer:
@@ -115,6 +141,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "cards": _cards,
     "why": _why,
     "queues": _queues,
+    "top": _top,
+    "events": _events,
+    "history": _history,
+    "cordon": _cordon,
+    "uncordon": _cordon,
     "suspend": _suspend,
     "resume": _resume,
     "doctor": _doctor,

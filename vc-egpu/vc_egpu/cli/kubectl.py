@@ -4,18 +4,19 @@ Reads API objects only; the sentences are those of the conditions that the admis
 """
 
 import argparse
+import dataclasses
 import gc
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
-
-import orjson
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, assert_never
 
 from vc_egpu.cli import pause, stop
 from vc_egpu.cli.commands import COMMANDS, Answer, without_cluster
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_NO_CLUSTER, explain
+from vc_egpu.cli.live import cordon, forms
 from vc_egpu.cli.parser import parser
 from vc_egpu.cli.tenant.run import REFUSALS
 from vc_egpu.cli.views import render, why
@@ -42,13 +43,9 @@ def run(options: argparse.Namespace) -> int:
     """Run the command that the flags name, and print its answer or why there is none."""
     try:
         if (answer := without_cluster(options)) is not None:
-            return _print(answer, options.output)
-        api = connect(options)
-        namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
-        if options.command == "ui":
-            return _serve(api, namespace, options)
-        return _print(COMMANDS[options.command](api, namespace, options), options.output)
-    except (why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, *REFUSALS) as error:
+            return _print(answer, options)
+        return _with_cluster(options)
+    except (*_WRONG, *REFUSALS) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
         return _fail(f"no cluster: {error}", EXIT_NO_CLUSTER)
@@ -56,6 +53,39 @@ def run(options: argparse.Namespace) -> int:
         return _fail(*explain(error))
     except KeyboardInterrupt:
         return _fail("interrupted", EXIT_INTERRUPTED)
+
+
+_WRONG: Final = (
+    why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, cordon.UnknownCardError,
+    forms.FormError,
+)  # fmt: skip
+"""What a command raises where it cannot do what was asked, with a text for the user."""
+
+
+def _with_cluster(options: argparse.Namespace) -> int:
+    api = connect(options)
+    namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
+    if options.command == "ui":
+        return _serve(api, namespace, options)
+    if getattr(options, "watch", False):
+        return _watch(lambda: COMMANDS[options.command](api, namespace, options), options)
+    return _print(COMMANDS[options.command](api, namespace, options), options)
+
+
+def _watch(ask: Callable[[], Answer], options: argparse.Namespace) -> int:
+    """Until interrupted, or the reader has gone. A terminal is wiped each time, a file grows."""
+    while True:
+        answer = ask()
+        if sys.stdout is not None and sys.stdout.isatty():
+            sys.stdout.write(_WIPE)
+        status = _print(answer, options)
+        if status != answer.status or sys.stdout is None or sys.stdout.closed:
+            return status
+        time.sleep(WATCH_S)
+
+
+WATCH_S: Final = 2.0
+_WIPE: Final = "\x1b[H\x1b[2J"
 
 
 def _serve(api: ApiConnection, namespace: str, options: argparse.Namespace) -> int:
@@ -72,14 +102,19 @@ def _serve(api: ApiConnection, namespace: str, options: argparse.Namespace) -> i
     return status
 
 
-def _print(answer: Answer, output: str) -> int:
+def _print(answer: Answer, options: argparse.Namespace) -> int:
     """Returns the exit status."""
+    if by := getattr(options, "sort_by", None):
+        document = forms.ordered(answer.document, by)
+        shown = answer.again(document) if answer.again is not None else answer.shown
+        answer = dataclasses.replace(answer, document=document, shown=shown)
     try:
         if getattr(sys, "stdout", None) is None:  # closed before we began: the answer is not wanted
             return answer.status
-        if output == "json":
+        written = _written(options.output, answer.document)
+        if written is not None:
             sys.stdout.flush()
-            sys.stdout.buffer.write(as_json(answer.document) + b"\n")  # UTF-8, whatever the terminal has
+            sys.stdout.buffer.write(written + b"\n")  # UTF-8, whatever the terminal has
         else:
             render.show(answer.shown)
         sys.stdout.flush()
@@ -91,9 +126,19 @@ def _print(answer: Answer, output: str) -> int:
     return answer.status
 
 
-def as_json(document: Any) -> bytes:
-    """Dataclasses as objects with their own field names (units in the names), indented."""
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
+def _written(form: forms.Form, document: Any) -> bytes | None:
+    """The document in one of the forms for programs; None for those for people."""
+    match form:
+        case "json":
+            return forms.as_json(document)
+        case "yaml":
+            return forms.as_yaml(document)
+        case "name":
+            return forms.as_names(document)
+        case "table" | "wide":
+            return None
+        case _:
+            assert_never(form)
 
 
 def connect(options: argparse.Namespace) -> ApiConnection:

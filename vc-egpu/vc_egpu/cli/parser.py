@@ -7,6 +7,7 @@ from typing import Final, NoReturn
 
 from vc_egpu import __version__
 from vc_egpu.cli.exit_status import MEANINGS
+from vc_egpu.cli.live.forms import FORMS
 from vc_egpu.cli.tenant import flags as tenant
 from vc_egpu.volcano.api.paths import problem_of
 
@@ -43,6 +44,11 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("cards", "every card and who shares it", _cards),
         ("why", "why a Job waits, or what it got", _why),
         ("queues", "caps, use, who waits by reason", _queues),
+        ("top", "what each container uses of its cards now", _top),
+        ("events", "what was done for whom, and why", _events),
+        ("history", "what happened to a Job", _history),
+        ("cordon", "single cards take nothing new", _cordon),
+        ("uncordon", "they take work again", _cordon),
         ("ui", "all of this as a page in your browser, live", _ui),
         ("suspend", "have a pod's gang leave its cards for a while; its memory goes to the host", _pause),
         ("resume", "have a suspended gang come back to its cards", _pause),
@@ -61,18 +67,50 @@ def _common(*, defaults: bool) -> argparse.ArgumentParser:
     common.add_argument("-n", "--namespace", type=_namespace, help="default: the context's, or the pod's own")
     common.add_argument("--kubeconfig", help="default: $KUBECONFIG, the pod's account, ~/.kube/config")
     common.add_argument("--context", help="context of the kubeconfig")
-    common.add_argument("-o", "--output", choices=("table", "json"), help="default: table")
+    common.add_argument("-o", "--output", choices=FORMS, help="default: table")
     common.add_argument("--timeout-s", type=float, help=argparse.SUPPRESS)
     if defaults:
         common.set_defaults(output="table", timeout_s=TIMEOUT_S)
     return common
 
 
+def _rows(flags: argparse.ArgumentParser) -> None:
+    """Flags of commands that answer with rows."""
+    flags.add_argument("--sort-by", metavar="FIELD", help="a field of -o json; FIELD:desc turns it round")
+    flags.add_argument("-w", "--watch", action="store_true", help="show it again every two seconds")
+
+
+def _events(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument(
+        "-A", "--all-namespaces", dest="everywhere", action="store_true", help="of all tenants"
+    )
+    _rows(flags)
+
+
+def _top(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument(
+        "-A", "--all-namespaces", dest="everywhere", action="store_true", help="of all tenants"
+    )
+    flags.add_argument("--node", default="", help="of this node only")
+    _rows(flags)
+
+
+def _history(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("job", type=_name, metavar="JOB", help="a Job, Deployment or pod")
+    _rows(flags)
+
+
+def _cordon(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("card", nargs="+", metavar="CARD", help="a UUID, or node/index")
+
+
 def _cards(flags: argparse.ArgumentParser) -> None:
+    _rows(flags)
     flags.add_argument("--node", help="this node only, with the UUIDs of its cards")
 
 
 def _why(flags: argparse.ArgumentParser) -> None:
+    _rows(flags)
     which = flags.add_mutually_exclusive_group()
     text = "a Job, Deployment, CronJob or pod ...; default: all that wait"
     which.add_argument("job", nargs="?", type=_name, metavar="JOB", help=text)
@@ -82,6 +120,7 @@ def _why(flags: argparse.ArgumentParser) -> None:
 
 
 def _queues(flags: argparse.ArgumentParser) -> None:
+    _rows(flags)
     flags.add_argument("queue", nargs="*", metavar="QUEUE", help="these only; default: all")
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from vc_egpu.kube import ApiConnection, Json, Resource
+from vc_egpu.kube.connection import PAGE_SIZE
 from vc_egpu.kube.resources import BATCH_JOBS, CORE_EVENTS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS
 from vc_egpu.kube.wire.errors import Forbidden, NotFound
 from vc_egpu.volcano.api.containers import IN_SPEC
@@ -43,21 +44,79 @@ def list_all(
     namespace: str | None,
     *,
     label_selector: str | None = None,
+    field_selector: str | None = None,
     transform: Transform | None = None,
+    page_size: int = PAGE_SIZE,
 ) -> Listing:
     """Objects of all namespaces, or those of ``namespace`` where the user may see no more."""
+
+    def listed(within: str | None) -> Sequence[Json]:
+        return api.list(
+            resource, within, label_selector=label_selector, field_selector=field_selector,
+            transform=transform, page_size=page_size,
+        ).items  # fmt: skip
+
     try:
-        return Listing(api.list(resource, label_selector=label_selector, transform=transform).items)
+        return Listing(listed(None))
     except Forbidden:
         if namespace is None or not resource.namespaced:
             raise
-    items = api.list(resource, namespace, label_selector=label_selector, transform=transform).items
+    items = listed(namespace)
     return Listing(items, f"you may list {resource.plural} in namespace {namespace} only")
 
 
 def managed_pods(api: ApiConnection, namespace: str | None) -> Listing:
     """The pods that ask for cards, as far as the user may see them; a large cluster has many more others."""
     return list_all(api, PODS, namespace, label_selector=MANAGED, transform=light_pod)
+
+
+MANY_PODS: Final = 1000
+"""Where more pods than this ask for cards, only their metadata are read: 28,000 whole ones take gigabytes."""
+_PAGE: Final = 5000
+_NOT_OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+def pods_on_cards(api: ApiConnection, namespace: str, node: str = "") -> Listing:
+    """The pods that ask for cards and are not over, for a table of cards.
+
+    With ``node`` those of that node, whole. Where there are many, their metadata alone: what they hold
+    follows from it.
+    """
+    if node:
+        on_it = f"spec.nodeName={node},{_NOT_OVER}"
+        return list_all(
+            api, PODS, namespace, label_selector=MANAGED, transform=light_pod, field_selector=on_it
+        )
+    found = list_all(
+        api.metadata_only(), PODS, namespace, label_selector=MANAGED, transform=told_by_metadata,
+        field_selector=_NOT_OVER, page_size=_PAGE,
+    )  # fmt: skip
+    return found if len(found.items) > MANY_PODS else managed_pods(api, namespace)
+
+
+_OF_CARDS: Final = (
+    names.REQUEST,
+    names.CARDS,
+    names.PRIORITY,
+    names.GROUP_NAME,
+    names.SUSPEND,
+    names.QUEUE_NAME,
+)
+_IDENTITY: Final = ("name", "namespace", "uid", "deletionTimestamp")
+
+
+def told_by_metadata(pod: Json) -> Json:
+    """A pod as its metadata tell it: one with cards runs, one that asks and has none waits."""
+    metadata = pod["metadata"]
+    written = metadata.get("annotations") or {}
+    kept = {name: metadata[name] for name in _IDENTITY if name in metadata}
+    kept["annotations"] = {name: written[name] for name in _OF_CARDS if name in written}
+    kept["labels"] = {
+        name: value for name, value in (metadata.get("labels") or {}).items() if name == names.JOB_QUEUE_NAME
+    }
+    gated = names.CARDS not in written
+    spec = {"schedulingGates": [{"name": names.GATE}]} if gated else {}
+    return {"metadata": kept, "spec": spec, "status": {"phase": "Pending" if gated else "Running"}}
 
 
 def light_pod(pod: Json) -> Json:

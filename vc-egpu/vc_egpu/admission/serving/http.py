@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vc_egpu.admission.loop import Loop
-from vc_egpu.admission.serving.metrics import FRESH_S, PROCESS, Level1
+from vc_egpu.admission.serving.metrics import PROCESS, Level1
 from vc_egpu.admission.serving.snapshot import document
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.view import View
@@ -115,7 +115,7 @@ class Server:
     def __init__(self, api: ApiConnection, settings: Settings, loop: Callable[[], Loop | None]) -> None:
         self._access = Access(api)
         self._loop = loop
-        self._level1 = Level1(self._view_for_metrics, shares=settings.share_metrics, fresh_s=FRESH_S)
+        self._level1 = Level1(self._view_for_metrics, shares=settings.share_metrics)
         self._last: tuple[Loop, View] | None = None
         self._server: GetServer | None = None
         if settings.port >= 0:

@@ -36,8 +36,6 @@ SHARES: Final = "/metrics/shares"
 RENEW_S: Final = 1.0
 ASKED_S: Final = 600.0
 """Pages that nobody has asked for so long are not renewed."""
-FRESH_S: Final = 10.0
-"""A page that is older than this is renewed before it is shown."""
 SLICE_S: Final = 0.003
 """The pages take the interpreter for so long at a time."""
 REST_S: Final = 0.0001
@@ -63,10 +61,10 @@ class _Rest:
 class Level1:
     """``view`` gives the present moment, or None where this process does not lead."""
 
-    def __init__(self, view: Callable[[], View | None], *, shares: bool = True, fresh_s: float = 0.0) -> None:
-        """``fresh_s``: pages of cards and shares that were renewed so lately are shown as they are."""
-        self._fresh_s = fresh_s
+    def __init__(self, view: Callable[[], View | None], *, shares: bool = True) -> None:
         self._renewed_s = self._asked_s = float("-inf")
+        self._by_itself = False
+        """A thread renews the pages while they are asked for."""
         self._stopping = threading.Event()
         self._view = view
         self._lock = threading.Lock()
@@ -90,14 +88,16 @@ class Level1:
         """One page as it is now."""
         if path == PROCESS:
             return self._process(self._now())
-        self._asked_s = time.monotonic()
-        if self._asked_s - self._renewed_s >= self._fresh_s:
+        before, self._asked_s = self._asked_s, time.monotonic()
+        is_kept = self._by_itself and self._asked_s - before < ASKED_S
+        if not is_kept or self._renewed_s == float("-inf"):
             self.renew()
         page = self._pages[path]
         return page.gzip() if gzip else page.plain()
 
     def start(self) -> None:
         """Renew cards and shares by itself from now on, while they are asked for."""
+        self._by_itself = True
         threading.Thread(target=self._keep_fresh, name="metrics", daemon=True).start()
 
     def stop(self) -> None:
@@ -178,7 +178,6 @@ class Level1:
         for key, said in view.verdicts.items():
             gang = view.snapshot.gangs.get(key)
             if gang is not None and said.reason is not Reason.ADMITTED:
-                self._rest()
                 with self._lock:
                     members = self._following.members.get(key, NO_MEMBERS)
                     rows.append(gang_row(gang, members, condition_of(said)))

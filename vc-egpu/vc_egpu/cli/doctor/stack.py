@@ -162,6 +162,7 @@ def _agents(facts: Facts) -> Iterable[Finding]:
         wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
         level = ok if ready == wanted and wanted else warn
         yield level("agents", f"{ready} of {wanted} node agents are ready")
+        yield from _container_use(daemon_set)
     found = [(node, world.inventory_of(node)) for node in facts.nodes.items]
     bare = [world.name(node) for node, inventory in found if inventory is None and has_cards(node)]
     if bare:
@@ -174,6 +175,18 @@ def _agents(facts: Facts) -> Iterable[Finding]:
         yield warn("cards", facts.nodes.missing)
     else:
         yield ok("cards", f"{offered} cards are offered") if offered else fail("cards", "no card is offered")
+
+
+def _container_use(daemon_set: Json) -> Iterable[Finding]:
+    """A driver tells a program of no process outside of its PID namespace."""
+    spec = ((daemon_set.get("spec") or {}).get("template") or {}).get("spec")
+    if spec is None:
+        return
+    if spec.get("hostPID"):
+        yield ok("metrics", "the agents tell what each container uses of its cards")
+    else:
+        add = "components/container-use or components/isolation adds that"
+        yield ok("metrics", f"the agents do not tell what each container uses of its cards: {add}")
 
 
 def _usable(inventory: NodeCards) -> int:

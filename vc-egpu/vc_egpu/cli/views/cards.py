@@ -2,19 +2,21 @@
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from vc_egpu.cli import partial_snapshot, world
+from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.core.model.words import few
 from vc_egpu.kube import ApiConnection, Json
-from vc_egpu.kube.resources import CONFIG_MAPS
+from vc_egpu.kube.resources import CONFIG_MAPS, NODES
 from vc_egpu.kube.wire.errors import Forbidden, NotFound
 from vc_egpu.report import cards as card_rows
 from vc_egpu.report.shares import ShareRow, shares
+from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder, answer_to
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
+from vc_egpu.volcano.words.annotations import AnnotationError, NodeCard, NodeCards
 from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
 _NO_TABLE: Final = ModelTable()
@@ -73,8 +75,35 @@ class CardsReport:
 
 def read(api: ApiConnection, namespace: str) -> CardsReport:
     """The report of the cluster, as far as the user may see it."""
-    nodes, pods = world.nodes_and_pods(api, namespace)
-    return report(nodes.items, pods.items, model_table(api), partial=pods.missing)
+    nodes = api.list(NODES, transform=world.light_node).items
+    pods = world.pods_on_cards(api, namespace)
+    return report(nodes, with_answers(nodes, pods.items), model_table(api), partial=pods.missing)
+
+
+def with_answers(nodes: Iterable[Json], pods: Iterable[Json]) -> Iterator[Json]:
+    """What its metadata do not tell of a pod that was told to leave its cards, its node's agent says."""
+    answers: dict[str, PodSuspension] | None = None
+    for pod in pods:
+        text = world.annotations(pod).get(names.SUSPEND)
+        if text is None or (pod.get("status") or {}).get("conditions"):
+            yield pod
+            continue
+        if answers is None:
+            answers = {uid: said for node in nodes for uid, said in _answers(node).items()}
+        try:
+            state = answer_to(SuspendOrder.decode(text), answers.get(pod["metadata"]["uid"])).state
+        except AnnotationError:
+            state = SuspensionState.RUNNING
+        said = [{"type": names.CONDITION_SUSPENDED, "status": "True", "reason": state.value.capitalize()}]
+        yield {**pod, "status": {**(pod.get("status") or {}), "conditions": said}}
+
+
+def _answers(node: Json) -> Mapping[str, PodSuspension]:
+    text = world.annotations(node).get(names.NODE_SUSPENSION)
+    try:
+        return NodeSuspension.decode(text).pods if text is not None else {}
+    except AnnotationError:
+        return {}
 
 
 def model_table(api: ApiConnection) -> ModelTable:

@@ -1,0 +1,1 @@
+"""What happens now, what happened, and taking cards out of use."""
