@@ -46,6 +46,8 @@ MOST_LOOKUPS: Final = 8
 """Questions to the API server that are under way at the same time."""
 MOST_TEXT: Final = 253
 COMPRESSED_FROM: Final = 4096
+GOODBYE_S: Final = 0.5
+"""So long are open streams waited for at the end: they would last as long as their tabs."""
 SIGN_INS_PER_S: Final = 2.0
 
 VisitorHandler = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
@@ -96,6 +98,7 @@ class PageServer:
             for path in static.rglob("*")
             if path.suffix in TYPES
         }
+        self._streams: set[asyncio.Task[Any]] = set()
         self._runner: web.AppRunner | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -122,7 +125,13 @@ class PageServer:
             app.router.add_get(path, self._for_visitor(handler))
         app.router.add_post("/api/sign-in", self._sign_in)
         app.router.add_post("/api/sign-out", self._sign_out)
-        runner = web.AppRunner(app, access_log=None, keepalive_timeout=60.0, max_field_size=MOST_TOKEN + 4096)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            keepalive_timeout=60.0,
+            shutdown_timeout=GOODBYE_S,
+            max_field_size=MOST_TOKEN + 4096,
+        )
         await runner.setup()
         self._runner = runner
         self._read_certificate()
@@ -137,6 +146,9 @@ class PageServer:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
+        for stream_task in self._streams:
+            stream_task.cancel()
+        await asyncio.gather(*self._streams, return_exceptions=True)
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -255,6 +267,8 @@ class PageServer:
             visitor = await self._visitor(request)
         except (KubeError, TooManyVisitorsError) as error:
             visitor, problem = None, str(error) or "too many users are signed in"
+        if visitor is not None and visitor.ended == "signed-out":
+            visitor, problem = None, "the API server does not take these credentials any more"
         return _json(
             {
                 "signedIn": visitor is not None,
@@ -308,6 +322,9 @@ class PageServer:
         headers = {**guard.HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
         response = web.StreamResponse(headers=headers)
         visitor.tabs += 1
+        if (task := asyncio.current_task()) is not None:
+            self._streams.add(task)
+            task.add_done_callback(self._streams.discard)
         try:
             live = await asyncio.to_thread(visitor.live)
             await response.prepare(request)

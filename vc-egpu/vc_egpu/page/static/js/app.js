@@ -56,6 +56,9 @@ function drawBanner() {
     const late = Object.entries(store.health.kinds).filter(([, one]) => !one.synced && !one.error).map(([kind]) => t(`kind.${kind}`));
     if (late.length && store.rev >= 0) lines.push(t("late", { kinds: late.join(", ") }));
   }
+  const kinds = store ? Object.values(store.health.kinds) : [];
+  const isRead = kinds.length > 1 && kinds.every((one) => one.synced) && lines.length === 0 && store?.connection === "live";
+  document.documentElement.dataset.read = isRead ? "yes" : "no";
   const bad = store?.connection === "lost" || lines.length > 0;
   banner.className = bad ? "shown" : "";
   const text = lines.join(" ");
@@ -109,7 +112,7 @@ function drawSignIn(problem) {
   shown = "";
   document.title = "vc-egpu";
   if (!session.takesTokens) {
-    fill(main, h("h1", null, t("sign.title")), h("p", null, t("sign.link")), h("pre", null, "kubectl egpu ui"));
+    fill(main, h("h1", null, t("sign.title")), session.problem && h("p", { class: "bad", role: "alert" }, session.problem), h("p", null, t("sign.link")), h("pre", null, "kubectl egpu ui"));
     return;
   }
   const token = h("input", { id: "token", type: "password", autocomplete: "off", required: true, spellcheck: "false" });
