@@ -218,7 +218,7 @@ def test_axe_finds_nothing(browser: Browser, site: Site, locale: str, dark: bool
     source = axe()
     with browser.page(locale=locale, dark=dark) as page:
         opened(page, site)
-        found = {}
+        found: dict[str, Any] = {}
         for view in ("cards", "cards/n1/0", "queues", "waiting", "decisions", "job/ml/big"):
             go(page, view)
             page.until("document.querySelector('main table, #card table, #map') !== null")

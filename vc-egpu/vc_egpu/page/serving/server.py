@@ -275,6 +275,7 @@ class PageServer:
                 "user": visitor.user if visitor is not None else "",
                 "namespaces": visitor.namespaces if visitor is not None else (),
                 "takesTokens": self._door.takes_tokens,
+                "passedOn": bool(self._door.passed_on(request.remote or "", request.headers)),
                 "history": self._history is not None,
                 "problem": problem,
             }
@@ -285,7 +286,8 @@ class PageServer:
             raise RefusedError(404, "this page has one user")
         if not self._sign_ins.try_take():
             raise RefusedError(429, "too many sign-ins; try again in some seconds")
-        token, namespaces = _credentials(await request.read())
+        passed_on = self._door.passed_on(request.remote or "", request.headers)
+        token, namespaces = _credentials(await request.read(), passed_on)
         value = await asyncio.to_thread(self._visitors.sign_in, token, namespaces)
         response = _json({"signedIn": True})
         self._set_cookie(response, value)
@@ -362,11 +364,14 @@ class PageServer:
         return _json(body) if status == 200 else _said(status, str(body))
 
 
-def _credentials(body: bytes) -> tuple[str, tuple[str, ...]]:
-    """Token and namespaces of a sign-in. Raises :class:`RefusedError`."""
+def _credentials(body: bytes, passed_on: str) -> tuple[str, tuple[str, ...]]:
+    """Token and namespaces of a sign-in. Raises :class:`RefusedError`.
+
+    Behind a proxy the token is the one that it passed on, and the user names namespaces alone.
+    """
     try:
         document = orjson.loads(body)
-        token, named = str(document["token"]).strip(), str(document.get("namespaces") or "")
+        token, named = passed_on or str(document["token"]).strip(), str(document.get("namespaces") or "")
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise RefusedError(400, "a token is wanted") from error
     namespaces = tuple(filter(None, (part.strip() for part in named.split(","))))

@@ -44,7 +44,8 @@ function drawHead() {
       session?.signedIn && h("span", { class: "quiet", id: "user" }, session.user),
       h("label", { class: "hidden", for: "language" }, t("language")), languages,
       h("label", { class: "hidden", for: "theme" }, t("theme")), themes,
-      session?.signedIn && session.takesTokens && h("button", { type: "button", "data-key": "out", onclick: signOut }, t("sign.out"))));
+      session?.passedOn && namespacesForm(),
+      session?.signedIn && session.takesTokens && !session.passedOn && h("button", { type: "button", "data-key": "out", onclick: signOut }, t("sign.out"))));
 }
 
 function drawBanner() {
@@ -133,6 +134,16 @@ function drawSignIn(problem) {
       h("button", { type: "submit" }, t("sign.in"))),
     h("p", { class: "quiet small" }, t("sign.how")), h("pre", null, "kubectl create token my-account -n my-namespace --duration=8h"));
   token.focus();
+}
+
+/** Behind a proxy nobody signs in: namespaces are named here. */
+function namespacesForm() {
+  const named = h("input", { type: "text", "aria-label": t("sign.namespaces"), placeholder: t("sign.namespaces"), value: session.namespaces.join(", "), autocomplete: "off", spellcheck: "false", "data-key": "namespaces" });
+  return h("form", { class: "inline", onsubmit: async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    await fetch("/api/sign-in", { method: "POST", body: JSON.stringify({ token: "", namespaces: named.value }) });
+    await start();
+  } }, named, h("button", { type: "submit" }, t("namespaces.look")));
 }
 
 async function signOut() {

@@ -100,7 +100,7 @@ export class HeatMap {
       rows.forEach(([name, cards], at) => {
         const x = PAD + (at % columns) * block, top = y + Math.floor(at / columns) * tall;
         group.blocks.push({ name, x, y: top, width: block - PAD });
-        cards.forEach((card, place) => {
+        cards.forEach((/** @type {any[]} */ card, /** @type {number} */ place) => {
           const cell = {
             name, index: card[F.index], row: cards, place, x: x + (place % across) * step,
             y: top + (this.named ? LABEL : 0) + Math.floor(place / across) * step, card,
