@@ -5,6 +5,7 @@ The stand-in is a process of its own. The last line is one JSON object. Times ar
 - ``start_ms``: the command is started → it prints its link
 - ``open_ms``: the link is opened → all cards are painted; the command was started a moment before
 - ``read_ms``: the link is opened → the names of all pods are there, too
+- ``server_cpu_s``: CPU of the command until then, which a busy machine changes less than the times
 - ``update_ms``: a pod changes at the API server → the page has painted it
 - ``server_mib``: the most memory of the command; ``browser_mib``: the page's JavaScript heap
 """
@@ -73,7 +74,7 @@ def measure(browser: Browser, nodes: int, sharers: float) -> dict[str, Any]:
             assert link is not None
             start_ms = (time.monotonic() - began) * 1000
             with browser.page() as page:
-                found = looked_at(page, link[0], nodes, here)
+                found = looked_at(page, link[0], nodes, here, process.pid)
                 found["browser_mib"] = round(page.run("performance.memory.usedJSHeapSize / 1048576"), 1)
             found["server_mib"] = round(peak_mib(process.pid), 1)
         finally:
@@ -84,7 +85,7 @@ def measure(browser: Browser, nodes: int, sharers: float) -> dict[str, Any]:
     return {"nodes": nodes, "cards": nodes * CARDS, "pods": pods, "start_ms": round(start_ms), **found}
 
 
-def looked_at(page: Page, link: str, nodes: int, api: Connection) -> dict[str, Any]:
+def looked_at(page: Page, link: str, nodes: int, api: Connection, pid: int) -> dict[str, Any]:
     label = "document.querySelector('canvas')?.getAttribute('aria-label')"
     wanted = f"'{nodes * CARDS:,} cards on {nodes:,} nodes'"
     began = time.monotonic()
@@ -93,6 +94,7 @@ def looked_at(page: Page, link: str, nodes: int, api: Connection) -> dict[str, A
     open_ms = (time.monotonic() - began) * 1000
     page.until(READ, PATIENCE_S)
     read_ms = (time.monotonic() - began) * 1000
+    server_cpu_s = cpu_s(pid)
     time.sleep(3.0)  # nothing else is painted meanwhile
     updates = []
     for number in range(UPDATES):
@@ -104,8 +106,15 @@ def looked_at(page: Page, link: str, nodes: int, api: Connection) -> dict[str, A
     return {
         "open_ms": round(open_ms),
         "read_ms": round(read_ms),
+        "server_cpu_s": round(server_cpu_s, 1),
         "update_ms": {"p50": round(statistics.median(updates)), "most": round(max(updates))},
     }
+
+
+def cpu_s(pid: int) -> float:
+    """What it has used so far, of all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_mib(pid: int) -> float:
