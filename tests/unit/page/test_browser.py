@@ -140,7 +140,7 @@ def test_what_waits_has_its_sentence_and_what_helps(page: Page) -> None:
 def test_decisions_say_for_whom(page: Page) -> None:
     go(page, "decisions")
     page.until_text("it made room for web/chat")
-    assert "Evicted for a higher priority" in page.text("main")
+    assert "Evicted to make room" in page.text("main")
 
 
 def test_a_job_is_opened_from_what_waits(page: Page) -> None:

@@ -45,9 +45,8 @@ def run(options: argparse.Namespace) -> int:
             return _print(answer, options.output)
         api = connect(options)
         namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
-        if options.command == "ui":
-            return _serve(api, namespace, options)
-        return _print(COMMANDS[options.command](api, namespace, options), options.output)
+        answer = COMMANDS[options.command](api, namespace, options) if options.command != "ui" else None
+        return _print(answer, options.output) if answer is not None else _serve(api, namespace, options)
     except (why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, *REFUSALS) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
