@@ -204,6 +204,9 @@ bench-gpu: venv native ## measure the isolation library on a real NVIDIA GPU, ag
 	@$(PY) tests/bench_gpu.py
 
 # --- generated files -------------------------------------------------------------------------
+.PHONY: page-tools
+page-tools: ## fetch what only tests of the page need, into your cache folder (npm): axe-core, typescript
+	@npm install --no-audit --no-fund --prefix "$${XDG_CACHE_HOME:-$$HOME/.cache}/vc-egpu/npm" axe-core@4.14.1 typescript@7.0.2
 .PHONY: lock clean driver-symbols page-pictures
 page-pictures: venv ## make the pictures of docs/page.md again, of a made-up cluster, in a Chromium
 	@PYTHONPATH=tests:e2e $(VENV)/bin/python -m unit.page.pictures

@@ -41,13 +41,18 @@ def program() -> str:
     return found
 
 
-def axe() -> str:
-    """axe-core as text; tests are skipped without it."""
+def npm_file(name: str) -> Path:
+    """A file of an npm package that only tests need; they are skipped without it."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = home / "vc-egpu" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+    path = home / "vc-egpu" / "npm" / "node_modules" / name
     if not path.is_file():
-        pytest.skip(f"no axe-core here: npm install --prefix {path.parents[2]} axe-core")
-    return path.read_text()
+        pytest.skip(f"no {name} here: `make page-tools` fetches it (needs npm)")
+    return path
+
+
+def axe() -> str:
+    """axe-core as text."""
+    return npm_file("axe-core/axe.min.js").read_text()
 
 
 class BrowserError(Exception):

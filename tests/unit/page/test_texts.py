@@ -2,8 +2,11 @@
 
 import json
 import re
+import shutil
+import subprocess
 
 import pytest
+from unit.page.browser import npm_file
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.page.cluster.scope import KINDS
 from vc_egpu.page.serving.server import STATIC
@@ -55,6 +58,18 @@ def test_no_script_makes_markup_of_text(word: str) -> None:
 def test_nothing_comes_from_elsewhere() -> None:
     for path in STATIC.rglob("*.*"):
         assert not re.search(r"https?://(?!www\.w3\.org)|//[a-z]+\.[a-z]{2,}/", path.read_text()), path.name
+
+
+def test_scripts_are_typed() -> None:
+    """By their JSDoc, with the compiler of TypeScript; nothing is built."""
+    compiler, node = npm_file("typescript/bin/tsc"), shutil.which("node")
+    if node is None:
+        pytest.skip("no Node here")
+    flags = "--allowJs --checkJs --strict --noEmit --target esnext --module esnext --moduleResolution bundler"
+    command = [node, str(compiler), *flags.split(), "--lib", "dom,dom.iterable,esnext"]
+    files = [str(STATIC / "js" / name) for name in sorted(SCRIPTS)]
+    done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_page_has_no_script_and_no_style_in_it() -> None:
