@@ -193,6 +193,9 @@ bench-churn: venv ## measure placement on the openb traces with departures (OPEN
 .PHONY: bench-isolation
 bench-isolation: venv native ## measure shares, classes and overhead of the isolation library, on the fake card
 	@$(PY) tests/bench_isolation.py
+.PHONY: bench-page
+bench-page: venv ## measure the page at 8,000 and 40,000 cards in a Chromium: opening, updates, memory
+	@PYTHONPATH=tests:e2e $(VENV)/bin/python tests/bench_page.py
 .PHONY: bench-virtual
 bench-virtual: venv ## measure shares and classes in virtual time: some minutes, equal on any machine
 	@$(PY) tests/bench_virtual.py
@@ -201,7 +204,12 @@ bench-gpu: venv native ## measure the isolation library on a real NVIDIA GPU, ag
 	@$(PY) tests/bench_gpu.py
 
 # --- generated files -------------------------------------------------------------------------
-.PHONY: lock clean driver-symbols
+.PHONY: page-tools
+page-tools: ## fetch what only tests of the page need, into your cache folder (npm): axe-core, typescript
+	@npm install --no-audit --no-fund --prefix "$${XDG_CACHE_HOME:-$$HOME/.cache}/vc-egpu/npm" axe-core@4.14.1 typescript@7.0.2
+.PHONY: lock clean driver-symbols page-pictures
+page-pictures: venv ## make the pictures of docs/page.md again, of a made-up cluster, in a Chromium
+	@PYTHONPATH=tests:e2e $(VENV)/bin/python -m unit.page.pictures
 driver-symbols: venv ## write the table of all entry points of the CUDA driver, from the newest headers
 	PYTHONPATH=tests $(VENV)/bin/python -m symbols.headers
 	PYTHONPATH=tests $(VENV)/bin/python -m symbols.table

@@ -172,7 +172,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
             "usage",
         }
     ),
-    # The page shows what the commands show. The command line starts it by its name, as it starts all processes.
+    # The page shows what the commands show. The command line starts it by its name, as all processes.
     "page": frozenset({"core", "volcano", "kube", "report", "cli"}),
 }
 """By package of ``vc_egpu``, which other packages it may import."""

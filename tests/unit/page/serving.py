@@ -3,8 +3,8 @@
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from vc_egpu.page.main import shared
 from vc_egpu.page.serving import guard
 from vc_egpu.page.serving.doors import LocalDoor
 from vc_egpu.page.serving.history import History
-from vc_egpu.page.serving.server import PageServer
+from vc_egpu.page.serving.server import STATIC, PageServer
 from vc_egpu.page.serving.visitors import Visitor, Visitors, user_of
 from vc_egpu.page.settings import settings_of
 
@@ -30,6 +30,8 @@ class Site:
     door: LocalDoor | None = None
     visitor: Visitor | None = None
     visitors: Visitors | None = None
+    stop: Callable[[], None] = lambda: None
+    start: Callable[[], None] = lambda: None
 
     @property
     def link(self) -> str:
@@ -119,24 +121,27 @@ def local_site(
     token: str = "operator-token",
     namespace: str = "ml",
     prometheus: str = "",
+    static: Path = STATIC,
 ) -> Iterator[Site]:
     """As ``kubectl egpu ui`` serves it, for the bearer of this token."""
     connection = ApiConnection.connect(api.kubeconfig(folder, token), timeout_s=10)
     visitor = Visitor(connection, user_of(connection), tuple(filter(None, namespace.split(","))))
     taken = listening("127.0.0.1", 0)
     port = int(taken.getsockname()[1])
+    taken.close()
     door = LocalDoor(visitor, port)
     url = f"http://127.0.0.1:{port}"
-    server = PageServer(
-        guard.address_of(url, f"http://localhost:{port}"),
-        door,
-        history=History(prometheus) if prometheus else None,
-    )
-    try:
-        with running(server, taken):
-            yield Site(url, door=door, visitor=visitor)
-    finally:
-        visitor.close()
+    address = guard.address_of(url, f"http://localhost:{port}")
+    history = History(prometheus) if prometheus else None
+    with ExitStack() as stack:
+
+        def start() -> None:
+            server = PageServer(address, door, history=history, static=static)
+            stack.enter_context(running(server, listening("127.0.0.1", port)))
+
+        start()
+        yield Site(url, door=door, visitor=visitor, stop=stack.close, start=start)
+    visitor.close()
 
 
 @contextmanager

@@ -114,11 +114,13 @@ def fill(api: ClusterApi, *, nodes: int, cards: int = 8, sharers: float = 0.7, s
                 if part <= 0:
                     break
                 room -= part
-                queue = random_.choice(QUEUES)
-                share_class = random_.choice(("high", "low", "unset"))
+                gang = random.Random(seed * 1_000_003 + pods // 4)  # four pods are one gang
+                queue = gang.choice(QUEUES)
+                share_class = gang.choice(("high", "low", "unset"))
+                gang_name = gang.choice(NAMES)
                 pods += 1
                 document = pod(
-                    f"{random_.choice(NAMES)}-{pods // 4}-{pods}", (queue, queue), (name, card),
+                    f"{gang_name}-{(pods - 1) // 4}-{pods}", (queue, queue), (name, card),
                     (model, MODELS[model] * part // 100, part // 2, share_class),
                 )  # fmt: skip
                 held.setdefault(card, []).append(document["metadata"]["uid"])

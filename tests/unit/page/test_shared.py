@@ -106,6 +106,17 @@ def test_a_proxy_of_a_named_network_passes_the_token_on(api: ClusterApi) -> None
         assert wrong.get("/api/state").status == 401
 
 
+def test_behind_a_proxy_a_tenant_names_the_namespaces(api: ClusterApi, until: Until) -> None:
+    with shared_site(api, "--proxy-cidr", "127.0.0.0/8", "--proxy-cidr", "::1/128") as site:
+        client = Client(site.url, headers={"Authorization": "Bearer tenant-token"})
+        until(lambda: client.json("/api/state")["scope"] is not None)
+        assert client.json("/api/state")["scope"]["places"]["pods"] == []
+        assert client.post("/api/sign-in", {"token": "", "namespaces": "ml"}).status == 200
+        until(lambda: client.json("/api/state")["scope"] is not None)
+        assert client.json("/api/state")["scope"]["places"]["pods"] == ["ml"]
+        assert client.json("/api/session")["namespaces"] == ["ml"]
+
+
 def test_the_header_of_anybody_else_does_not_count(api: ClusterApi) -> None:
     with shared_site(api, "--proxy-cidr", "10.1.0.0/16") as site:
         client = Client(site.url, headers={"Authorization": "Bearer operator-token"})

@@ -4,6 +4,7 @@ A pod's metadata tell its cards, its class, its gang and its queue. What its spe
 A pod that asks and has no cards yet is gated, and one with cards runs.
 """
 
+import sys
 from typing import Any, Final
 
 from vc_egpu.cli import partial_snapshot, world
@@ -20,6 +21,11 @@ ORDER: Final = "decodedOrder"
 MOST_MESSAGE: Final = 1024
 """Characters of a text that another user wrote."""
 
+_NOTHING: Final[Json] = {}
+_GATED: Final[Json] = {"schedulingGates": [{"name": names.GATE}]}
+_RUNNING: Final[Json] = {"phase": "Running"}
+_PENDING: Final[Json] = {"phase": "Pending"}
+"""Shared by all pods, and never changed."""
 _POD_ANNOTATIONS: Final = (names.REQUEST, names.PRIORITY, names.GROUP_NAME, names.SUSPEND, names.QUEUE_NAME)
 _POD_LABELS: Final = (names.JOB_QUEUE_NAME, names.JOB_NAME, "pod-template-hash")
 _NODE_ANNOTATIONS: Final = (names.NODE_CARDS, names.CORDONED_CARDS, names.NODE_SUSPENSION)
@@ -33,13 +39,18 @@ def pod(document: Json) -> Json:
     annotations = light["metadata"]["annotations"]
     has_cards = world.cards_of(light) is not None
     waits = names.REQUEST in annotations and not has_cards
-    phase = (document.get("status") or {}).get("phase")
-    light["spec"] = {"schedulingGates": [{"name": names.GATE}]} if waits else {}
-    light["status"] = {"phase": phase or ("Running" if has_cards else "Pending")}
+    light["spec"] = _GATED if waits else _NOTHING
+    light["status"] = _RUNNING if has_cards else _PENDING
     (found,) = partial_snapshot.pods_of([light]).pods.values()
-    annotations.pop(names.CARDS, None)
     light[POD] = found
     light[ORDER] = _order(annotations.get(names.SUSPEND), found)
+    # What is decoded is not kept as text, too; what many pods have in common is kept once.
+    decoded = (names.CARDS, names.REQUEST, names.SUSPEND)
+    light["metadata"]["annotations"] = {
+        key: sys.intern(value) for key, value in annotations.items() if key not in decoded
+    }
+    light["metadata"]["namespace"] = sys.intern(light["metadata"]["namespace"])
+    light["metadata"]["labels"] = light["metadata"]["labels"] or _NOTHING
     return light
 
 

@@ -246,6 +246,7 @@ class LiveCluster:
             some = bool(self._pending)
         if some:
             self._stopping.wait(GATHER_S)
+        health = self._fresh_health()  # what it calls read is among the changes then
         with self._lock:
             changes, self._pending = self._pending, deque()
         told: dict[str, Any] = {}
@@ -255,7 +256,8 @@ class LiveCluster:
             if nodes := self._changed_nodes():
                 told["nodes"] = nodes
             told |= self._changed_lists()
-        told |= self._changed_health()
+            if health != self._health and not self._more:
+                self._health = told["health"] = health
         if told:
             self._publish(told)
 
@@ -336,7 +338,7 @@ class LiveCluster:
             latest = sorted(self._decisions.items(), key=lambda pair: _at(pair[1]))[-MOST_DECISIONS:]
             self._decisions = dict(latest)
 
-    def _changed_health(self) -> dict[str, Any]:
+    def _fresh_health(self) -> dict[str, Any]:
         kinds: dict[str, Json] = {}
         ended = ""
         for kind, some in self._reflectors.items():
@@ -344,12 +346,7 @@ class LiveCluster:
             synced = all(one.synced.is_set() for one in some)
             kinds[kind] = {"synced": synced, "error": str(failures[0])[:512] if failures else ""}
             ended = ended or next(filter(None, map(_end_of, failures)), "")
-        fresh = {"ended": ended, "kinds": kinds, "error": ""}
-        if fresh == self._health:
-            return {}
-        with self._rows:
-            self._health = fresh
-        return {"health": fresh}
+        return {"ended": ended, "kinds": kinds, "error": ""}
 
     def _tell_health(self, *, error: str, ended: str) -> None:
         with self._rows:

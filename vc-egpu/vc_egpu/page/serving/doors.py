@@ -28,6 +28,10 @@ class Door(Protocol):
         """
         ...
 
+    def passed_on(self, peer: str, headers: Mapping[str, str], /) -> str:
+        """The token that a proxy sent; empty where none did."""
+        ...
+
     def exchange(self, secret: str, /) -> str:
         """The value of a cookie for the secret of a URL; empty where it is none."""
         ...
@@ -48,6 +52,10 @@ class LocalDoor:
         """The user, for the cookie that the secret was exchanged for."""
         known = hmac.compare_digest(cookie.encode(), self._value.encode())
         return self._visitor if known and not self._visitor.closed else None
+
+    def passed_on(self, _peer: str, _headers: Mapping[str, str]) -> str:
+        """No proxy is known here."""
+        return ""
 
     def exchange(self, secret: str) -> str:
         """As :class:`Door` says; a link may be used again as long as the command runs."""

@@ -63,7 +63,7 @@ class History:
         hours = int(query.get("hours", "6"))
         try:
             return 200, {name: self._series(text, hours) for name, text in found.items()}
-        except (HTTPError, OSError, ValueError, KeyError, TypeError) as error:
+        except (HTTPError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             return 502, f"Prometheus did not answer: {type(error).__name__}"
 
     def _series(self, text: str, hours: int) -> list[Any]:

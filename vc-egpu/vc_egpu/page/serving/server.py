@@ -46,6 +46,8 @@ MOST_LOOKUPS: Final = 8
 """Questions to the API server that are under way at the same time."""
 MOST_TEXT: Final = 253
 COMPRESSED_FROM: Final = 4096
+GOODBYE_S: Final = 0.5
+"""So long are open streams waited for at the end: they would last as long as their tabs."""
 SIGN_INS_PER_S: Final = 2.0
 
 VisitorHandler = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
@@ -96,6 +98,7 @@ class PageServer:
             for path in static.rglob("*")
             if path.suffix in TYPES
         }
+        self._streams: set[asyncio.Task[Any]] = set()
         self._runner: web.AppRunner | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -122,7 +125,13 @@ class PageServer:
             app.router.add_get(path, self._for_visitor(handler))
         app.router.add_post("/api/sign-in", self._sign_in)
         app.router.add_post("/api/sign-out", self._sign_out)
-        runner = web.AppRunner(app, access_log=None, keepalive_timeout=60.0, max_field_size=MOST_TOKEN + 4096)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            keepalive_timeout=60.0,
+            shutdown_timeout=GOODBYE_S,
+            max_field_size=MOST_TOKEN + 4096,
+        )
         await runner.setup()
         self._runner = runner
         self._read_certificate()
@@ -137,6 +146,9 @@ class PageServer:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
+        for stream_task in self._streams:
+            stream_task.cancel()
+        await asyncio.gather(*self._streams, return_exceptions=True)
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -255,12 +267,15 @@ class PageServer:
             visitor = await self._visitor(request)
         except (KubeError, TooManyVisitorsError) as error:
             visitor, problem = None, str(error) or "too many users are signed in"
+        if visitor is not None and visitor.ended == "signed-out":
+            visitor, problem = None, "the API server does not take these credentials any more"
         return _json(
             {
                 "signedIn": visitor is not None,
                 "user": visitor.user if visitor is not None else "",
                 "namespaces": visitor.namespaces if visitor is not None else (),
                 "takesTokens": self._door.takes_tokens,
+                "passedOn": bool(self._door.passed_on(request.remote or "", request.headers)),
                 "history": self._history is not None,
                 "problem": problem,
             }
@@ -271,7 +286,8 @@ class PageServer:
             raise RefusedError(404, "this page has one user")
         if not self._sign_ins.try_take():
             raise RefusedError(429, "too many sign-ins; try again in some seconds")
-        token, namespaces = _credentials(await request.read())
+        passed_on = self._door.passed_on(request.remote or "", request.headers)
+        token, namespaces = _credentials(await request.read(), passed_on)
         value = await asyncio.to_thread(self._visitors.sign_in, token, namespaces)
         response = _json({"signedIn": True})
         self._set_cookie(response, value)
@@ -308,6 +324,9 @@ class PageServer:
         headers = {**guard.HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
         response = web.StreamResponse(headers=headers)
         visitor.tabs += 1
+        if (task := asyncio.current_task()) is not None:
+            self._streams.add(task)
+            task.add_done_callback(self._streams.discard)
         try:
             live = await asyncio.to_thread(visitor.live)
             await response.prepare(request)
@@ -345,11 +364,14 @@ class PageServer:
         return _json(body) if status == 200 else _said(status, str(body))
 
 
-def _credentials(body: bytes) -> tuple[str, tuple[str, ...]]:
-    """Token and namespaces of a sign-in. Raises :class:`RefusedError`."""
+def _credentials(body: bytes, passed_on: str) -> tuple[str, tuple[str, ...]]:
+    """Token and namespaces of a sign-in. Raises :class:`RefusedError`.
+
+    Behind a proxy the token is the one that it passed on, and the user names namespaces alone.
+    """
     try:
         document = orjson.loads(body)
-        token, named = str(document["token"]).strip(), str(document.get("namespaces") or "")
+        token, named = passed_on or str(document["token"]).strip(), str(document.get("namespaces") or "")
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise RefusedError(400, "a token is wanted") from error
     namespaces = tuple(filter(None, (part.strip() for part in named.split(","))))

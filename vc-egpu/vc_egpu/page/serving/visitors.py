@@ -54,6 +54,12 @@ class Visitor:
                 self._live = LiveCluster(self.api, self.namespaces).start()
             return self._live
 
+    @property
+    def ended(self) -> str:
+        """Why its copy tells nothing any more; empty while it does, or where it was not asked for."""
+        with self._lock:
+            return self._live.ended if self._live is not None else ""
+
     def close(self) -> None:
         """End its watches and its connections."""
         self.closed = True

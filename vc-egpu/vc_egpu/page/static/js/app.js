@@ -44,7 +44,8 @@ function drawHead() {
       session?.signedIn && h("span", { class: "quiet", id: "user" }, session.user),
       h("label", { class: "hidden", for: "language" }, t("language")), languages,
       h("label", { class: "hidden", for: "theme" }, t("theme")), themes,
-      session?.signedIn && session.takesTokens && h("button", { type: "button", "data-key": "out", onclick: signOut }, t("sign.out"))));
+      session?.passedOn && namespacesForm(),
+      session?.signedIn && session.takesTokens && !session.passedOn && h("button", { type: "button", "data-key": "out", onclick: signOut }, t("sign.out"))));
 }
 
 function drawBanner() {
@@ -56,6 +57,9 @@ function drawBanner() {
     const late = Object.entries(store.health.kinds).filter(([, one]) => !one.synced && !one.error).map(([kind]) => t(`kind.${kind}`));
     if (late.length && store.rev >= 0) lines.push(t("late", { kinds: late.join(", ") }));
   }
+  const kinds = store ? Object.values(store.health.kinds) : [];
+  const isRead = kinds.length > 1 && kinds.every((one) => one.synced) && lines.length === 0 && store?.connection === "live";
+  document.documentElement.dataset.read = isRead ? "yes" : "no";
   const bad = store?.connection === "lost" || lines.length > 0;
   banner.className = bad ? "shown" : "";
   const text = lines.join(" ");
@@ -109,7 +113,7 @@ function drawSignIn(problem) {
   shown = "";
   document.title = "vc-egpu";
   if (!session.takesTokens) {
-    fill(main, h("h1", null, t("sign.title")), h("p", null, t("sign.link")), h("pre", null, "kubectl egpu ui"));
+    fill(main, h("h1", null, t("sign.title")), session.problem && h("p", { class: "bad", role: "alert" }, session.problem), h("p", null, t("sign.link")), h("pre", null, "kubectl egpu ui"));
     return;
   }
   const token = h("input", { id: "token", type: "password", autocomplete: "off", required: true, spellcheck: "false" });
@@ -130,6 +134,16 @@ function drawSignIn(problem) {
       h("button", { type: "submit" }, t("sign.in"))),
     h("p", { class: "quiet small" }, t("sign.how")), h("pre", null, "kubectl create token my-account -n my-namespace --duration=8h"));
   token.focus();
+}
+
+/** Behind a proxy nobody signs in: namespaces are named here. */
+function namespacesForm() {
+  const named = h("input", { type: "text", "aria-label": t("sign.namespaces"), placeholder: t("sign.namespaces"), value: session.namespaces.join(", "), autocomplete: "off", spellcheck: "false", "data-key": "namespaces" });
+  return h("form", { class: "inline", onsubmit: async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    await fetch("/api/sign-in", { method: "POST", body: JSON.stringify({ token: "", namespaces: named.value }) });
+    await start();
+  } }, named, h("button", { type: "submit" }, t("namespaces.look")));
 }
 
 async function signOut() {

@@ -4,7 +4,7 @@ import { MEASURES } from "./heat.js";
 import { fill, h, later, table } from "./dom.js";
 import { Past } from "./past.js";
 import { ask, F } from "./store.js";
-import { classText, knows, memory, number, percent, stateText, t } from "./texts.js";
+import { classText, knows, least, memory, number, percent, stateText, t } from "./texts.js";
 
 export class CardPanel {
   /** @param {import("./store.js").Store} store @param {boolean} history */
@@ -61,9 +61,9 @@ export class CardPanel {
       card && h("dl", null,
         pair(t("column.model"), card[F.model]), pair(t("column.state"), stateText(card[F.state])),
         found && pair("UUID", h("code", null, found.uuid)),
-        pair(t("column.allocated"), [bar(MEASURES.memory(card)), `${memory(card[F.allocated])} / ${memory(card[F.memory])}`]),
-        pair(t("column.high"), [bar(card[F.high] / 100), percent(card[F.high] / 100)]),
-        pair(t("column.low"), [bar(card[F.low] / 100), percent(card[F.low] / 100)]),
+        pair(t("column.allocated"), [bar(MEASURES.memory(card)), least(card, `${memory(card[F.allocated])} / ${memory(card[F.memory])}`)]),
+        pair(t("column.high"), [bar(card[F.high] / 100), least(card, percent(card[F.high] / 100))]),
+        pair(t("column.low"), [bar(card[F.low] / 100), least(card, percent(card[F.low] / 100))]),
         card[F.suspended] ? pair(t("card.suspended"), memory(card[F.suspended])) : null),
       found && this.sharers(found.sharers),
       card && card[F.unseen] > 0 && h("p", { class: "quiet", id: "unseen" }, t("card.unseen", { count: card[F.unseen] })),

@@ -4,7 +4,7 @@ import { HeatMap, isWell, MEASURES, summary } from "./heat.js";
 import { CardPanel } from "./card.js";
 import { fill, h, later, table } from "./dom.js";
 import { ask, F } from "./store.js";
-import { memory, number, percent, stateText, t } from "./texts.js";
+import { least, memory, number, percent, stateText, t } from "./texts.js";
 
 const PAGE = 100;
 const KEYS = ["ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp", "Home", "End", "PageDown", "PageUp"];
@@ -17,6 +17,7 @@ export class CardsView {
     this.onlyIll = false;
     this.page = 0;
     this.text = "";
+    this.isPartial = false;
     this.panel = new CardPanel(store, history);
     this.spoken = h("p", { class: "hidden", "aria-live": "polite", id: "spoken" });
     this.tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
@@ -78,7 +79,8 @@ export class CardsView {
     fill(this.legend, h("span", null, t(`legend.${this.map.measure}.low`)), h("span", { class: "ramp" }),
       h("span", null, t(`legend.${this.map.measure}.high`)),
       h("span", { class: "sign hatch" }), h("span", null, t("legend.ill")),
-      h("span", { class: "sign corner" }), h("span", null, t("legend.suspended")));
+      h("span", { class: "sign corner" }), h("span", null, t("legend.suspended")),
+      this.isPartial && [h("span", { class: "sign dot" }), h("span", null, t("legend.unseen"))]);
   }
 
   /** @param {any} what */
@@ -110,6 +112,11 @@ export class CardsView {
     const troubled = [...nodes.values()].filter((node) => node.problem);
     for (const node of troubled.slice(0, 5)) notes.push(t("note.problem", { node: node.name, problem: node.problem }));
     if (troubled.length > 5) notes.push(t("note.more", { count: troubled.length - 5 }));
+    const isPartial = Boolean(scope && scope.places.pods[0] !== null);
+    if (isPartial !== this.isPartial) {
+      this.isPartial = isPartial;
+      this.drawLegend();
+    }
     fill(this.notes, notes.map((note) => h("p", null, note)));
   }
 
@@ -174,16 +181,16 @@ export class CardsView {
     const open = h("button", { type: "button", class: "link", "data-key": `${name}/${index}`, onclick: () => this.open(name, index) }, number(index));
     return h("tr", { class: isWell(card) ? null : "ill" },
       h("th", { scope: "row" }, name), h("td", null, open), h("td", null, card[F.model]), h("td", null, memory(card[F.memory])),
-      h("td", null, `${memory(card[F.allocated])} (${percent(MEASURES.memory(card))})`),
-      h("td", null, percent(card[F.high] / 100)), h("td", null, percent(card[F.low] / 100)),
+      h("td", null, least(card, `${memory(card[F.allocated])} (${percent(MEASURES.memory(card))})`)),
+      h("td", null, least(card, percent(card[F.high] / 100))), h("td", null, least(card, percent(card[F.low] / 100))),
       h("td", null, number(card[F.sharers])), h("td", null, number(card[F.unseen])), h("td", null, stateText(card[F.state])));
   }
 
   /** One card in one sentence. @param {any} cell */
   sentence({ name, index, card }) {
     return t("cards.cell", {
-      node: name, index, model: card[F.model], memory: percent(MEASURES.memory(card)),
-      high: percent(card[F.high] / 100), low: percent(card[F.low] / 100),
+      node: name, index, model: card[F.model], memory: least(card, percent(MEASURES.memory(card))),
+      high: least(card, percent(card[F.high] / 100)), low: least(card, percent(card[F.low] / 100)),
       sharers: t("sharers", { count: card[F.sharers] }),
       unseen: card[F.unseen] ? t("unseen", { count: card[F.unseen] }) : "", state: stateText(card[F.state]),
     });

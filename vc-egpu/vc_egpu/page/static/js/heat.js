@@ -100,9 +100,9 @@ export class HeatMap {
       rows.forEach(([name, cards], at) => {
         const x = PAD + (at % columns) * block, top = y + Math.floor(at / columns) * tall;
         group.blocks.push({ name, x, y: top, width: block - PAD });
-        cards.forEach((card, place) => {
+        cards.forEach((/** @type {any[]} */ card, /** @type {number} */ place) => {
           const cell = {
-            name, index: card[F.index], x: x + (place % across) * step,
+            name, index: card[F.index], row: cards, place, x: x + (place % across) * step,
             y: top + (this.named ? LABEL : 0) + Math.floor(place / across) * step, card,
           };
           this.places.set(`${name}/${card[F.index]}`, this.cells.length);
@@ -129,7 +129,8 @@ export class HeatMap {
     for (const name of names) {
       for (const card of nodes.get(name)?.cards ?? []) {
         const at = this.places.get(`${name}/${card[F.index]}`);
-        if (at !== undefined) this.cells[at].card = card;
+        const cell = at === undefined ? undefined : this.cells[at];
+        if (cell) cell.card = cell.row[cell.place] = card; // the row is where the next layout takes it from
       }
     }
     this.paint();
@@ -226,6 +227,12 @@ export class HeatMap {
     pen.lineWidth = 1;
     pen.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
     if (!isWell(card)) this.hatched(pen, x, y);
+    if (card[F.unseen]) {
+      pen.fillStyle = /** @type {string} */ (this.accent);
+      pen.beginPath();
+      pen.arc(x + size * 0.78, y + size * 0.22, Math.max(1.2, size * 0.11), 0, 7);
+      pen.fill();
+    }
     if (card[F.suspended]) {
       pen.fillStyle = /** @type {string} */ (this.accent);
       pen.beginPath();
@@ -237,7 +244,7 @@ export class HeatMap {
       return "";
     }
     pen.globalAlpha = 1;
-    return colour;
+    return card[F.unseen] ? "" : colour;
   }
 
   /** Hatching: state is never told by colour alone. @param {CanvasRenderingContext2D} pen @param {number} x @param {number} y */

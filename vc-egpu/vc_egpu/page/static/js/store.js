@@ -3,6 +3,7 @@
 const BEAT_MS = 5000;
 const LOST_MS = 3 * BEAT_MS + 1000;
 const AGAIN_MS = 1500;
+const HIDDEN_MS = 30000;
 
 /** Places of the figures of a card in the server's rows. */
 export const F = {
@@ -28,6 +29,9 @@ export class Store extends EventTarget {
     this.held = null;
     this.heard = Date.now();
     this.timer = setInterval(() => this.look(), 1000);
+    this.hidden = 0;
+    this.seen = () => this.look();
+    document.addEventListener("visibilitychange", this.seen);
   }
 
   open() {
@@ -44,11 +48,21 @@ export class Store extends EventTarget {
 
   close() {
     clearInterval(this.timer);
+    document.removeEventListener("visibilitychange", this.seen);
     this.source?.close();
     this.source = null;
   }
 
+  /** Browsers have few connections for each server: a tab that is not in sight gives its own back. */
   look() {
+    if (!document.hidden) {
+      if (this.hidden && !this.source && this.connection === "live") this.open();
+      this.hidden = 0;
+    } else if (!this.hidden) this.hidden = Date.now();
+    else if (Date.now() - this.hidden > HIDDEN_MS && this.connection === "live") {
+      this.source?.close();
+      this.source = null;
+    }
     if (this.source && Date.now() - this.heard > LOST_MS) {
       this.say("lost");
       this.open();

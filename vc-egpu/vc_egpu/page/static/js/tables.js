@@ -64,7 +64,9 @@ export class QueuesView extends ListView {
   draw() {
     const rows = ordered(this.store.lists.queues).filter(({ row }) => this.meant(row.name));
     const partial = this.store.scope && this.store.scope.places.pods[0] !== null;
-    fill(this.body, this.unseen("queues"), partial && h("p", { class: "note" }, t("queues.partial")),
+    const key = ["cap", "deserved", "guarantee"].map((kind) => [
+      h("span", { class: "key" }, h("span", { class: `tick ${kind}` })), t(`legend.${kind}`)]);
+    fill(this.body, this.unseen("queues"), h("p", { class: "quiet small", "aria-hidden": "true" }, key), partial && h("p", { class: "note" }, t("queues.partial")),
       rows.length ? rows.map(({ row, depth }) => this.queue(row, depth)) : h("p", { class: "quiet" }, t("queues.none")));
   }
 

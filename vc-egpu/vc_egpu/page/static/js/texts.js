@@ -58,6 +58,9 @@ export const percent = (ratio) =>
 /** @param {number} mib */
 export const memory = (mib) => (mib >= 1024 ? `${number(mib / 1024)} GiB` : `${number(mib)} MiB`);
 
+/** A figure that may be more, where pods are not seen. @param {any[]} card @param {string} value */
+export const least = (card, value) => (card[9] ? t("least", { value }) : value);
+
 /** How long ago. @param {string} iso @param {number} [now] */
 export function ago(iso, now = Date.now()) {
   const seconds = (Date.parse(iso) - now) / 1000;
