@@ -15,7 +15,9 @@ DOCS = Path(__file__).parents[3] / "docs/usage-reports.md"
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, Any]:
-    return {document["kind"]: document for document in yaml.safe_load_all((FOLDER / "report.yaml").read_text())}
+    return {
+        document["kind"]: document for document in yaml.safe_load_all((FOLDER / "report.yaml").read_text())
+    }
 
 
 def test_the_command_takes_the_flags(objects: dict[str, Any]) -> None:
