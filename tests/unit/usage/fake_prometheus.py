@@ -25,6 +25,8 @@ class Fake:
     fault: Fault = lambda _fields, _number: None
     asked: list[dict[str, str]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    cuts: frozenset[int] = frozenset()
+    """Numbers of requests whose answer breaks off."""
     url: str = ""
 
     def answer(self, fields: dict[str, str]) -> Answer:
@@ -71,9 +73,11 @@ def fake_prometheus(series: Iterable[SceneSeries]) -> Iterator[Fake]:
             fake.headers.append(dict(self.headers))
             status, text = fake.answer(fields) if self.path == "/api/v1/query_range" else (404, b"no page")
             self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
+            breaks_off = len(fake.asked) in fake.cuts
+            self.send_header("Content-Length", str(len(text) + breaks_off))
             self.end_headers()
             self.wfile.write(text)
+            self.close_connection = breaks_off
 
         def log_message(self, *_: Any) -> None:
             pass

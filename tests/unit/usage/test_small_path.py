@@ -221,6 +221,12 @@ def test_a_server_that_is_busy_for_a_while_is_asked_again(fake: Fake, run: Run) 
     assert run.slept == [1.0, 2.0]
 
 
+def test_an_answer_that_breaks_off_is_asked_for_again(fake: Fake, run: Run) -> None:
+    fake.cuts = frozenset({2, 3})
+    assert run.told(fake.url, *HALF_DAY)["tables"]["right_sizes"]
+    assert run.slept == [1.0, 2.0]
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
+from vc_egpu.metrics.vocabulary import ALL
 from vc_egpu.usage.flags import parser
 from vc_egpu.usage.reports.prices import Prices, PricesError, parse, read
 from vc_egpu.usage.sources.minutes import MinuteSeries, counter_hours, gauge_hours, series_of
@@ -194,3 +195,12 @@ def test_flags_say_where_rows_come_from() -> None:
 
 def test_a_window_has_its_hours() -> None:
     assert len(list(Window(NOW.replace(minute=0) - timedelta(hours=5), NOW.replace(minute=0)).starts())) == 5
+
+
+def test_the_small_path_asks_for_metrics_that_are_there_by_labels_that_they_have() -> None:
+    told = {family.name: set(family.labels) for family in ALL}
+    for series in SERIES:
+        if series.metric.startswith("egpu_"):
+            labels = told[series.metric.removesuffix("_sum")]
+            named = set(series.matchers.partition("=")[:1]) - {""}
+            assert set(series.by) | named <= labels, series.metric

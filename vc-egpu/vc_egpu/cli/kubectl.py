@@ -30,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(sys.argv[1:] if argv is None else argv)
     if options.command == "ui":
         return run(options)
+    if options.command == "report":
+        return _report(options)
     collects = gc.isenabled()
     gc.disable()  # what is read is kept until the end: to look for garbage in it is half of the time
     try:
@@ -86,6 +88,15 @@ def _watch(ask: Callable[[], Answer], options: argparse.Namespace) -> int:
 
 WATCH_S: Final = 2.0
 _WIPE: Final = "\x1b[H\x1b[2J"
+
+
+def _report(options: argparse.Namespace) -> int:
+    """The report in the terminal, or as JSON. It asks no cluster; its libraries are loaded for it alone."""
+    source = ["--prometheus", options.prometheus] if options.prometheus else ["--folder", options.folder]
+    reports = importlib.import_module("vc_egpu.usage.main")
+    flags = [f"--since={options.since}", f"--tenant={options.tenant}", f"--format={options.output}"]
+    status: int = reports.main([*source, *flags])
+    return status
 
 
 def _serve(api: ApiConnection, namespace: str, options: argparse.Namespace) -> int:

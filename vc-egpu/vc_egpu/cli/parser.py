@@ -50,6 +50,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("cordon", "single cards take nothing new", _cordon),
         ("uncordon", "they take work again", _cordon),
         ("ui", "all of this as a page in your browser, live", _ui),
+        ("report", "what cards were used for: idle time, right sizes, pairs, costs", _report),
         ("suspend", "have a pod's gang leave its cards for a while; its memory goes to the host", _pause),
         ("resume", "have a suspended gang come back to its cards", _pause),
         ("doctor", "is the cluster ready, is the stack well", _doctor),
@@ -122,6 +123,15 @@ def _why(flags: argparse.ArgumentParser) -> None:
 def _queues(flags: argparse.ArgumentParser) -> None:
     _rows(flags)
     flags.add_argument("queue", nargs="*", metavar="QUEUE", help="these only; default: all")
+
+
+def _report(flags: argparse.ArgumentParser) -> None:
+    """The quick look; ``vc-egpu report`` has more flags and formats."""
+    source = flags.add_mutually_exclusive_group(required=True)
+    source.add_argument("--prometheus", metavar="URL", help="read what is missing from here")
+    source.add_argument("--folder", metavar="DIR", help="read the tables of hours from here")
+    flags.add_argument("--since", default="8d", help="8d, 36h, 2w or a date in UTC; default: 8d")
+    flags.add_argument("--tenant", default="", help="only this tenant: a queue below the root")
 
 
 def _ui(flags: argparse.ArgumentParser) -> None:

@@ -18,6 +18,7 @@ _CHANGES: Final = frozenset({"shrink", "grow"})
 HEAD: Final = (
     "# Read each change, then: kubectl apply --server-side --force-conflicts -f <this file>\n"
     "# The pods of each object are made again. An object that GitOps keeps has to change in its source.\n"
+    "# A container with a native card (volcano.sh/gpu-<model>) has to ask for vgpu-<model> instead.\n"
 )
 
 

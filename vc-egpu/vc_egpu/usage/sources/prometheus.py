@@ -15,7 +15,8 @@ from urllib3.util import parse_url
 STEP_S: Final = 60
 _TRIES: Final = 4
 _FIRST_WAIT_S: Final = 1.0
-_LARGEST_ANSWER: Final = 512 << 20
+_LARGEST_ANSWER: Final = 64 << 20
+"""In bytes. As objects of Python it is some six times as large."""
 _TOO_MUCH: Final = ("too many samples", "exceeded maximum resolution", "timed out", "timeout", "canceled")
 _SHOWN: Final = 200
 _TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})

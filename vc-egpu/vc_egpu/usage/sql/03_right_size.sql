@@ -3,7 +3,7 @@
 -- TABLE sizes_seen: what each service asked for, used, and suffered.
 SELECT
   h.cluster, h.namespace, h.service, h.container, h.model,
-  SUM(h.minutes_seen) / 60.0 AS hours_seen,
+  CAST(SUM(h.minutes_seen) AS DOUBLE) / 60.0 AS hours_seen,
   LEAST(1.0, SUM(h.minutes_of_shares) * 60.0 / SUM(h.held_seconds)) AS seen_ratio,
   SUM(h.held_seconds) / 3600.0 AS held_hours,
   MAX(h.memory_used_max_bytes) AS memory_used_max_bytes,
