@@ -1,7 +1,7 @@
 """How long a decision takes on a big cluster, without any cluster: prints one JSON object as its last line.
 
     python e2e/bench_decide.py [--nodes 5000] [--cards 8] [--waiting 10000] [--rounds 300]
-                               [--unlike 100] [--events 40]
+                               [--unlike 100] [--events 40] [--binpack fullest]
 
 The cluster is filled to half of its cards' memory. Measured are: one decision for one gang of 8 whose
 placing changes the mirror each time (``decide_*``), an event with many gangs waiting (``backlog_*``), a
@@ -42,7 +42,8 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     plan_key,
 )
-from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.policy import BINPACK_RULES, Policy
+from vc_egpu.core.placing.learning import Experience, seen
 
 GIB = 1 << 30
 H20_MIB = 98304
@@ -120,23 +121,29 @@ def replace_by_unlike(state: ClusterState, gangs: int) -> None:
         submit_unlike(state, number)
 
 
-def event(state: ClusterState, turn: int, collector: Collector) -> float:
+def event(state: ClusterState, turn: int, collector: Collector, policy: Policy) -> float:
     """Seconds from a change of a node to what is decided about all that wait. Nothing is admitted."""
     node = state.snapshot(0).nodes[NodeName("node-00000")]
     started = time.perf_counter()
     with collector.held_off():
         state.put_node(replace(node, labels={**node.labels, "turn": str(turn)}))
-        plan = decide(state.snapshot(turn), replace(Policy(), preemption=False), 1e6)
+        plan = decide(state.snapshot(turn), replace(policy, preemption=False), 1e6)
     took = time.perf_counter() - started
     assert not plan.admissions
     return took
 
 
-def carry_out(state: ClusterState, key: str, revision: int, collector: Collector) -> float:
+def carry_out(
+    state: ClusterState,
+    key: str,
+    revision: int,
+    collector: Collector,
+    policy: Policy = Policy(),  # noqa: B008
+) -> float:
     """Time one decision for one gang, then do what it says."""
     started = time.perf_counter()
     with collector.held_off():
-        plan = decide(state.snapshot(revision), Policy(), 1e6, only=[key])
+        plan = decide(state.snapshot(revision), policy, 1e6, only=[key])
     took = time.perf_counter() - started
     snapshot = state.snapshot(revision)
     for admission in plan.admissions:
@@ -172,6 +179,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--unlike", type=int, default=100)
     parser.add_argument("--events", type=int, default=40)
+    parser.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack)
     arguments = parser.parse_args()
     rng = random.Random(1)
     state = ClusterState({"h20": H20_MIB})
@@ -182,12 +190,18 @@ def main() -> None:
     # Garbage is collected as in the controller, which keeps it off the path of decisions.
     collector.loaded(time.monotonic())
 
+    experience = seen(Experience(), (pod.shape for pod in state.snapshot(0).pods.values()))
+    policy = Policy(binpack=arguments.binpack, mix=experience.mix)
     singles = []
     for number in range(arguments.rounds):
         memory, cores = rng.choice([(8192, 10), (16384, 25), (49152, 50), (73728, 100)])
         share_class = rng.choice([ShareClass.LOW, ShareClass.UNSET, ShareClass.HIGH])
-        submit(state, f"ask/{number}", shape(memory, cores), share_class, created=float(number))
-        singles.append(carry_out(state, f"ask/{number}", number + 1, collector))
+        asks = shape(memory, cores)
+        submit(state, f"ask/{number}", asks, share_class, created=float(number))
+        # As the controller learns: a new mix now and then, and what it costs counts.
+        experience = seen(experience, [asks] * GANG)
+        policy = replace(policy, mix=experience.mix)
+        singles.append(carry_out(state, f"ask/{number}", number + 1, collector, policy))
 
     for number in range(arguments.waiting):
         # Eight empty cards of one node for each member: there are none, in eight shapes of asking.
@@ -202,14 +216,14 @@ def main() -> None:
             node = state.snapshot(0).nodes[NodeName("node-00000")]
             state.put_node(replace(node, labels={**node.labels, "turn": str(turn)}))
             started = time.perf_counter()
-            plan = decide(state.snapshot(turn), replace(Policy(), preemption=False), 1e6)
+            plan = decide(state.snapshot(turn), replace(policy, preemption=False), 1e6)
             times.append(time.perf_counter() - started)
         backlog[f"{name}_first"], backlog[name] = times[0], max(times[1:])
         assert not plan.admissions
 
     replace_by_unlike(state, arguments.unlike)
-    event(state, 99, collector)  # the first look
-    unlike = [event(state, 100 + turn, collector) for turn in range(arguments.events)]
+    event(state, 99, collector, policy)  # the first look
+    unlike = [event(state, 100 + turn, collector, policy) for turn in range(arguments.events)]
 
     started = time.perf_counter()
     fresh_index(state.snapshot(0))
@@ -217,6 +231,7 @@ def main() -> None:
     print(
         json.dumps(
             {
+                "binpack": arguments.binpack,
                 "nodes": arguments.nodes,
                 "cards": arguments.nodes * arguments.cards,
                 "pods": len(state.snapshot(0).pods),

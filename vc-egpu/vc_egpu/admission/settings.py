@@ -12,7 +12,7 @@ from typing import Final
 
 from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S
 from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S
-from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.policy import BINPACK_RULES, Policy
 from vc_egpu.volcano.words import names
 
 DEFAULT_MODELS: Final = "/etc/vc-egpu/models.yaml"
@@ -103,6 +103,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a queue that does not name a model does not cap it, as in Volcano",
     )
+    flags.add_argument(
+        "--binpack",
+        choices=BINPACK_RULES,
+        default=Policy().binpack,
+        help="what the placement policy binpack means: see docs/placement.md",
+    )
     flags.add_argument("--max-gang-members", type=int, default=Policy().max_gang_members)
     _add_spans(flags)
     flags.add_argument(
@@ -178,6 +184,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         min_runtime_s=max(0.0, flags.min_runtime_s),
         reserve_after_s=flags.reserve_after_s if flags.reserve_after_s > 0 else math.inf,
         max_gang_members=flags.max_gang_members,
+        binpack=flags.binpack,
     )
     return Settings(
         models=flags.models,

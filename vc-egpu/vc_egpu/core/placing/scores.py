@@ -10,7 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import AskNeed, not_full
+from vc_egpu.core.books.capacity import AskNeed
 from vc_egpu.core.books.ledger import Ints
 from vc_egpu.core.model import policy
 from vc_egpu.core.placing.measure import CARD_MILLI, free_cpu, free_milli, free_of, part_of
@@ -86,21 +86,12 @@ def by_outlook(rule: Rule) -> Callable[[Nodes], Ints]:
         if len(rows) <= _LOOKED_AT:
             return outlook.node_scores(trial, rows, _size(nodes))
         found = nodes.fullness() + _LAST
-        near = _fullest_with_room(nodes)
-        found[near] = outlook.node_scores(trial, rows[near], _size(nodes))
+        size = _size(nodes)
+        near = outlook.fullest_with_room(trial, rows, size, _LOOKED_AT)
+        found[near] = outlook.node_scores(trial, rows[near], size)
         return found
 
     return scores
-
-
-def _fullest_with_room(nodes: Nodes) -> Ints:
-    """Positions among the nodes' rows."""
-    rows = nodes.rows
-    open_ = np.flatnonzero(np.isin(rows, not_full(nodes.trial.ledger, nodes.need, rows), assume_unique=True))
-    if len(open_) <= _LOOKED_AT:
-        return open_
-    fullness = nodes.fullness()[open_]
-    return np.asarray(open_[np.argpartition(-fullness, _LOOKED_AT)[:_LOOKED_AT]], np.int64)
 
 
 def card_by_outlook(rule: Rule) -> Callable[[Scene, AskNeed], Mapping[int, tuple[int, ...]]]:
