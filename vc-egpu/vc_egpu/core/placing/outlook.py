@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from vc_egpu.core.books.capacity import AskNeed, Need
-from vc_egpu.core.books.ledger import Flags, Ints
+from vc_egpu.core.books.ledger import Flags, Ints, Ledger
 from vc_egpu.core.model.cluster import Mode
 from vc_egpu.core.model.policy import Mix, PodClass
 from vc_egpu.core.placing.fragments import (
@@ -82,6 +82,8 @@ class Outlook:
         self._regrets = regrets(self.classes, milli, self._frequency) if rule.learned_weights else None
         self._scores: dict[PodSize, _Scores] = {}
         self._free = Free()
+        self._mib_of: dict[int, int] = {}
+        """By kind of card, for one trial."""
         self._keys: Keys = np.zeros(0, np.uint64)
         self._rows_of_pool: Flags = np.zeros((0, 0), np.bool_)
         self._kinds: Keys = np.zeros(0, np.uint64)
@@ -101,6 +103,12 @@ class Outlook:
         self._look(trial)
         return weigh(self._facts, self._rows_of_pool, self._free, trial.policy.mix.churn)
 
+    def part_of(self, ledger: Ledger, ask: AskNeed) -> int:
+        """What a share counts of its card: see :func:`.measure.part_of`."""
+        if ask.kind not in self._mib_of:
+            self._mib_of[ask.kind] = card_memory(ledger, ask.kind)
+        return part(ask.memory_mib, self._mib_of[ask.kind], ask.cores_percent, alone=ask.alone)
+
     def use(self, weights: Weights) -> None:
         """Answer by these weights from now on."""
         self._strictness = round(weights.strictness * POINT)
@@ -112,6 +120,7 @@ class Outlook:
 
     def find_kinds(self, trial: Trial) -> None:
         """Which nodes are for which classes, as nodes are now."""
+        self._mib_of.clear()
         ledger, rows = trial.ledger, []
         for each in self._firsts():
             mask = trial.index.mask(each.where)
