@@ -158,7 +158,7 @@ class Ledger:
 
     def _enter_cards(self, row: int, node: Node, cards: list[Card]) -> None:
         self._kind_rows.clear()
-        self.states[row] = next(self._numbers)
+        self._changes(row)
         self.kind[row] = -1
         self.usable[row] = False
         self.memory_cap[row] = 0
@@ -211,7 +211,7 @@ class Ledger:
         if row is None:
             return
         self._kind_rows.clear()
-        self.states[row] = next(self._numbers)
+        self._changes(row)
         self.names[row] = None
         self.columns[row] = {}
         self.uuids[row] = ()
@@ -301,8 +301,7 @@ class Ledger:
 
     def _apply(self, booking: Booking, sign: int) -> None:
         row = booking.row
-        self._touched.add(row)
-        self.states[row] = next(self._numbers)
+        self._changes(row)
         for seat in booking.seats:
             col = seat.col
             self.memory_used[row, col] += sign * seat.memory_mib
@@ -333,6 +332,10 @@ class Ledger:
             self._apply_ports(row, booking.ports, sign)
         if booking.marks:
             self.marks.add(row, booking.marks, sign)
+
+    def _changes(self, row: int) -> None:
+        self._touched.add(row)
+        self.states[row] = next(self._numbers)
 
     def _slots_used(self, name: str) -> Ints:
         if name not in self.slot_used:
