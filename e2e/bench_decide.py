@@ -171,7 +171,7 @@ def percentile(values: list[float], percent: float) -> float:
     return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))]
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--cards", type=int, default=8)
@@ -180,7 +180,11 @@ def main() -> None:
     parser.add_argument("--unlike", type=int, default=100)
     parser.add_argument("--events", type=int, default=40)
     parser.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parsed()
     rng = random.Random(1)
     state = ClusterState({"h20": H20_MIB})
     collector = Collector()

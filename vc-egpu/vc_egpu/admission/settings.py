@@ -16,6 +16,7 @@ from vc_egpu.core.model.policy import BINPACK_RULES, Policy
 from vc_egpu.volcano.words import names
 
 DEFAULT_MODELS: Final = "/etc/vc-egpu/models.yaml"
+_BINPACK: Final = "what the placement policy binpack means: see docs/placement.md"
 LEASE_NAME: Final = "vc-egpu-admission"
 DEFAULT_PORT: Final = 9446
 
@@ -103,12 +104,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a queue that does not name a model does not cap it, as in Volcano",
     )
-    flags.add_argument(
-        "--binpack",
-        choices=BINPACK_RULES,
-        default=Policy().binpack,
-        help="what the placement policy binpack means: see docs/placement.md",
-    )
+    flags.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack, help=_BINPACK)
     flags.add_argument("--max-gang-members", type=int, default=Policy().max_gang_members)
     _add_spans(flags)
     flags.add_argument(
