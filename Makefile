@@ -176,8 +176,8 @@ bench-agent: root toolchain native image ## measure the agent: PreStartContainer
 	@$(PY) e2e/bench_agent.py
 bench-webhook: venv ## measure the webhook: reviews per second
 	@$(PY) e2e/bench_webhook.py
-bench-decide: venv ## measure the decision on 5,000 nodes
-	@$(PY) e2e/bench_decide.py
+bench-decide: venv ## measure the decision on 5,000 nodes (BINPACK=ours)
+	@$(PY) e2e/bench_decide.py $(if $(BINPACK),--binpack $(BINPACK))
 .PHONY: bench-metrics
 bench-metrics: venv ## measure the scrapes of a leader of 5,000 nodes, and what they cost its decisions
 	@$(PY) e2e/bench_metrics.py

@@ -4,9 +4,9 @@
         [PART=1.0] [HOURS=6+6] python e2e/bench_churn.py
 
 ``{policy: {trace: {load: {"allocation", "gpu_wait", "multi_gpu_wait_p99"}}}}``. The first is the percent of
-all cards that is held. The second is cards asked for by pods that wait. Both are averages over time. The third is
-the wait in seconds that one in a hundred pods of several cards exceeds. All are means over the seeds, and
-``spread`` holds the standard deviations in the same form.
+all cards that is held. The second is cards asked for by pods that wait. Both are averages over time. The
+third is the wait in seconds that one in a hundred pods of several cards exceeds. All are means over seeds,
+and ``spread`` holds the standard deviations in the same form.
 ``PART`` of the nodes are used, drawn by the seed. ``HOURS``: of warm-up, and measured. See
 ``vc_egpu/sim/churn.py`` for the work.
 """

@@ -1,7 +1,7 @@
 """How long a decision takes on a big cluster, without any cluster: prints one JSON object as its last line.
 
     python e2e/bench_decide.py [--nodes 5000] [--cards 8] [--waiting 10000] [--rounds 300]
-                               [--unlike 100] [--events 40] [--queues 100]
+                               [--unlike 100] [--events 40] [--queues 100] [--binpack fullest]
 
 The cluster is filled to half of its cards' memory. Measured are: one decision for one gang of 8 whose
 placing changes the mirror each time (``decide_*``), an event with many gangs waiting (``backlog_*``), a
@@ -47,7 +47,8 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     plan_key,
 )
-from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.policy import BINPACK_RULES, Policy
+from vc_egpu.core.placing.learning import Experience, seen
 
 GIB = 1 << 30
 H20_MIB = 98304
@@ -133,12 +134,7 @@ def replace_by_unlike(state: ClusterState, gangs: int) -> None:
         submit_unlike(state, number)
 
 
-def event(
-    state: ClusterState,
-    turn: int,
-    collector: Collector,
-    policy: Policy = replace(Policy(), preemption=False),  # noqa: B008 - frozen
-) -> float:
+def event(state: ClusterState, turn: int, collector: Collector, policy: Policy) -> float:
     """Seconds from a change of a node to what is decided about all that wait. Nothing is admitted."""
     node = state.snapshot(0).nodes[NodeName("node-00000")]
     started = time.perf_counter()
@@ -150,11 +146,17 @@ def event(
     return took
 
 
-def carry_out(state: ClusterState, key: str, revision: int, collector: Collector) -> float:
+def carry_out(
+    state: ClusterState,
+    key: str,
+    revision: int,
+    collector: Collector,
+    policy: Policy = Policy(),  # noqa: B008
+) -> float:
     """Time one decision for one gang, then do what it says."""
     started = time.perf_counter()
     with collector.held_off():
-        plan = decide(state.snapshot(revision), Policy(), 1e6, only=[key])
+        plan = decide(state.snapshot(revision), policy, 1e6, only=[key])
     took = time.perf_counter() - started
     snapshot = state.snapshot(revision)
     for admission in plan.admissions:
@@ -177,7 +179,7 @@ def carry_out(state: ClusterState, key: str, revision: int, collector: Collector
     return took
 
 
-def with_backlog(state: ClusterState, waiting: int, rng: random.Random) -> dict[str, float]:
+def with_backlog(state: ClusterState, waiting: int, rng: random.Random, policy: Policy) -> dict[str, float]:
     """Events while gangs wait for a cap, then for cards. Nothing is admitted."""
     for number in range(waiting):
         # Eight empty cards of one node for each member: there are none, in eight shapes of asking.
@@ -192,7 +194,7 @@ def with_backlog(state: ClusterState, waiting: int, rng: random.Random) -> dict[
             node = state.snapshot(0).nodes[NodeName("node-00000")]
             state.put_node(replace(node, labels={**node.labels, "turn": str(turn)}))
             started = time.perf_counter()
-            plan = decide(state.snapshot(turn), replace(Policy(), preemption=False), 1e6)
+            plan = decide(state.snapshot(turn), policy, 1e6)
             times.append(time.perf_counter() - started)
         backlog[f"{name}_first"], backlog[name] = times[0], max(times[1:])
         assert not plan.admissions
@@ -240,7 +242,7 @@ def percentile(values: list[float], percent: float) -> float:
     return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))]
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--cards", type=int, default=8)
@@ -249,7 +251,12 @@ def main() -> None:
     parser.add_argument("--unlike", type=int, default=100)
     parser.add_argument("--events", type=int, default=40)
     parser.add_argument("--queues", type=int, default=100)
-    arguments = parser.parse_args()
+    parser.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack)
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parsed()
     rng = random.Random(1)
     state = ClusterState({"h20": H20_MIB})
     collector = Collector()
@@ -259,17 +266,24 @@ def main() -> None:
     # Garbage is collected as in the controller, which keeps it off the path of decisions.
     collector.loaded(time.monotonic())
 
+    experience = seen(Experience(), (pod.shape for pod in state.snapshot(0).pods.values()))
+    policy = Policy(binpack=arguments.binpack, mix=experience.mix)
     singles = []
     for number in range(arguments.rounds):
         memory, cores = rng.choice([(8192, 10), (16384, 25), (49152, 50), (73728, 100)])
         share_class = rng.choice([ShareClass.LOW, ShareClass.UNSET, ShareClass.HIGH])
-        submit(state, f"ask/{number}", shape(memory, cores), share_class, created=float(number))
-        singles.append(carry_out(state, f"ask/{number}", number + 1, collector))
+        asks = shape(memory, cores)
+        submit(state, f"ask/{number}", asks, share_class, created=float(number))
+        # As the controller learns: a new mix now and then, and what it costs counts.
+        experience = seen(experience, [asks] * GANG)
+        policy = replace(policy, mix=experience.mix)
+        singles.append(carry_out(state, f"ask/{number}", number + 1, collector, policy))
 
-    backlog = with_backlog(state, arguments.waiting, rng)
+    calm = replace(policy, preemption=False)
+    backlog = with_backlog(state, arguments.waiting, rng, calm)
     replace_by_unlike(state, arguments.unlike)
-    event(state, 99, collector)  # the first look
-    unlike = [event(state, 100 + turn, collector) for turn in range(arguments.events)]
+    event(state, 99, collector, calm)  # the first look
+    unlike = [event(state, 100 + turn, collector, calm) for turn in range(arguments.events)]
 
     started = time.perf_counter()
     fresh_index(state.snapshot(0))
@@ -282,6 +296,7 @@ def main() -> None:
     print(
         json.dumps(
             {
+                "binpack": arguments.binpack,
                 "nodes": arguments.nodes,
                 "cards": arguments.nodes * arguments.cards,
                 "pods": pods,

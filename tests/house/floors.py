@@ -45,6 +45,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "garbage_collector",
         "leader",
         "intake",
+        "usual_work",
         "state",
         "figures",
         "execution",

@@ -53,7 +53,7 @@ def test_the_mix_changes_at_few_moments_only() -> None:
 
 def test_old_pods_count_less() -> None:
     now = came(SMALL, times=4000)
-    now = came(LARGE, times=AT_MOST_EVERY * 4, now=now)
+    now = came(LARGE, times=AT_MOST_EVERY * 6, now=now)
     parts = {each.cards: each.frequency for each in now.mix.classes}
     assert parts[1] < 0.25 < parts[4]
 

@@ -20,6 +20,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.policy import BINPACK_RULES, FGD, FULLEST, OURS, Mix, PodClass, Policy
 from vc_egpu.core.placing.fragments import Fragments, Sizes, card_key, moved, with_cpu
+from vc_egpu.core.placing.measure import Free
 from vc_egpu.core.placing.outlook import PodSize, Rule, outlook_of
 from vc_egpu.core.placing.place import place
 from vc_egpu.core.placing.scores import FGD_RULE, OURS_RULE
@@ -187,12 +188,19 @@ def test_a_share_goes_where_it_spoils_no_card() -> None:
     assert table[300, 500] == 20
 
 
+def free_of(cards: list[list[int]]) -> Free:
+    free = Free()
+    free.total = np.array([sum(node) for node in cards], np.int64)
+    free.intact = np.array([node.count(1000) for node in cards], np.int64)
+    return free
+
+
 def test_scarce_pools_and_sets_weigh_more() -> None:
     facts = Facts(
         np.array([1, 1, 8]), np.array([0.4, 0.3, 0.3]), np.array([0, 1, 0]), np.array([0.5, 0.3, 0.2])
     )
     pools = np.array([[True, True], [False, True]])
-    free = np.array([[1000] * 8, [1000] + [0] * 7])
+    free = free_of([[1000] * 8, [1000] + [0] * 7])
     found = weigh(facts, pools, free, 0.0)
     assert found.beta == 0.15 and found.strictness == 1000
     scarcity = 9.0  # one card of nine, up to the steps
@@ -202,7 +210,7 @@ def test_scarce_pools_and_sets_weigh_more() -> None:
     )
     assert weigh(facts, pools, free, 1.0).strictness == 1
     assert weigh(facts, pools, free, 1.0).beta == 0
-    full = weigh(facts, pools, np.array([[1000] * 8, [0] * 8]), 0.5)
+    full = weigh(facts, pools, free_of([[1000] * 8, [0] * 8]), 0.5)
     assert full.classes[1] / full.classes[0] == pytest.approx(0.6), "a full pool cannot be kept free"
-    assert weigh(facts, pools, np.zeros((2, 8), np.int64), 0.5).classes.tolist() == [0.5, 0.3, 0.2]
+    assert weigh(facts, pools, free_of([[0] * 8] * 2), 0.5).classes.tolist() == [0.5, 0.3, 0.2]
     assert math.isclose(found.classes.sum(), 1)

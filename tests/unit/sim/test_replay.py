@@ -73,7 +73,7 @@ def test_a_run_may_end_before_its_work() -> None:
 def test_it_begins_from_a_snapshot() -> None:
     world = World()
     world.put_node(make.node("n1", 2))
-    world.put_queue(Queue(QUEUE))
+    world.put_queue(Queue(QUEUE, capability={"volcano.sh/vgpu-h20": 100}))
     world.submit(Gang("old", "old", QUEUE, ShareClass.UNSET, 0, 1, 0.0), (("w", 1, make.shape(HALF)),))
     world.settle()
     world.submit(

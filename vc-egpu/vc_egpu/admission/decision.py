@@ -14,7 +14,7 @@ from vc_egpu.admission.garbage_collector import Collector
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.cluster import Instant, Snapshot
 from vc_egpu.core.model.plan import Plan
-from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.policy import Mix, Policy
 from vc_egpu.core.model.reasons import Reason, Verdict
 
 Decide = Callable[[Snapshot, Policy, Instant, Collection[str] | None], Plan]
@@ -37,6 +37,11 @@ class Decisions:
     figures: Figures = field(default_factory=Figures)
     next_at: float = 0.0
     """When the next one is due, on the clock of :meth:`make`."""
+
+    def learned(self, mix: Mix) -> None:
+        """What work usually comes, for the decisions from now on."""
+        if mix is not self.policy.mix:
+            self.policy = replace(self.policy, mix=mix)
 
     def make(
         self, snapshot: Callable[[], Snapshot], only: Collection[str] | None, clock: float

@@ -127,9 +127,12 @@ class Loop:
             if isinstance(item, tuple):
                 arrived.append(item)
         self._mirror.ends.now = time.time()
+        kept = self._parts.keeper.read() if self._mirror.usual.learns else None
         for plural, change in sorted(arrived, key=lambda item: LOAD_ORDER.index(item[0])):
             self._changed(plural, change)
             self._heard(time.monotonic())
+        if kept is not None:
+            self._mirror.usual.begin(kept)
         self._mirror.settle_all()
         self._mirror.ends.first_lists = False
         adopted = {g.plan.plan_id for g in self._mirror.groups.values() if g.plan is not None}
@@ -283,6 +286,7 @@ class Loop:
 
     def _decide(self) -> None:
         question, clock = self._agenda.take_question(), self._work.clock
+        self._parts.decisions.learned(self._mirror.usual.mix)
         plan, failed = self._parts.decisions.make(self._mirror.snapshot, question.only, clock)
         logger.debug("a decision was made about %s", question)
         self._work.count("decisions")
@@ -323,6 +327,8 @@ class Loop:
         self._mirror.state.forget_kept(now - self._settings.policy.replacement_hold_s)
         for uid in self._work.evictions.overdue(clock, self._conductor.rolling.is_leaving):
             self._conductor.victims.press(uid)
+        if self._mirror.usual.learns:
+            self._parts.keeper.tick(self._mirror.usual.experience, clock)
         self._aftercare.tick(self._verdicts.now, now, admitting=self._admitting())
 
     def _review(self, clock: float) -> None:

@@ -21,6 +21,7 @@ from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.telling.reports import Reports
 from vc_egpu.admission.telling.verdicts import Verdicts
+from vc_egpu.admission.usual_work import LEARNS, Keeper
 from vc_egpu.admission.view import ViewRequest
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.events import EventRecorder
@@ -64,6 +65,7 @@ class Parts:
     decisions: Decisions
     collector: Collector
     clock: Clock
+    keeper: Keeper
     until: UntilEnded
     """No write begins once this has ended."""
     verdicts: Verdicts = field(default_factory=Verdicts)
@@ -102,6 +104,7 @@ class Parts:
             stranded_after_s=settings.stranded_after_s,
         )
         collector = Collector()
+        work.mirror.usual.learns = settings.policy.binpack in LEARNS
         return cls(
             inbox=inbox,
             mirror=work.mirror,
@@ -112,6 +115,7 @@ class Parts:
             aftercare=Aftercare(conductor),
             decisions=others.decisions or Decisions(settings.policy, collector, figures=work.figures),
             collector=collector,
+            keeper=Keeper(fenced, settings.namespace),
             clock=others.clock or HealthyClock(leadership, fresh_s),
             until=until,
         )
@@ -121,5 +125,6 @@ class Parts:
         self.until.ended.set()
         self.sources.stop()
         self.executor.stop()
+        self.keeper.stop()
         self.events.stop()
         self.collector.end()

@@ -12,10 +12,11 @@ from typing import Final
 
 from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S
 from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S
-from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.policy import BINPACK_RULES, Policy
 from vc_egpu.volcano.words import names
 
 DEFAULT_MODELS: Final = "/etc/vc-egpu/models.yaml"
+_BINPACK: Final = "what the placement policy binpack means: see docs/placement.md"
 LEASE_NAME: Final = "vc-egpu-admission"
 DEFAULT_PORT: Final = 9446
 
@@ -104,6 +105,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a queue that does not name a model does not cap it, as in Volcano",
     )
+    flags.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack, help=_BINPACK)
     flags.add_argument("--max-gang-members", type=int, default=Policy().max_gang_members)
     flags.add_argument(
         "--reclaim-by-weight",
@@ -196,6 +198,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         min_runtime_s=max(0.0, flags.min_runtime_s),
         reserve_after_s=flags.reserve_after_s if flags.reserve_after_s > 0 else math.inf,
         max_gang_members=flags.max_gang_members,
+        binpack=flags.binpack,
     )
     return Settings(
         models=flags.models,

@@ -100,7 +100,8 @@ def as_png(points: Sequence[Point], title: str) -> bytes:
         panel.set_title(label, fontsize=10)
         panel.set_xlabel("hours" if by_time else "arrived, % of all cards", fontsize=9)
         panel.grid(visible=True, alpha=0.3)
-    figure.axes[0].legend(fontsize=9)
+    if policies:
+        figure.axes[0].legend(fontsize=9)
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()

@@ -21,6 +21,7 @@ from vc_egpu.admission.state.refusals import Refusals
 from vc_egpu.admission.state.rules import RulesAtWork
 from vc_egpu.admission.state.surroundings import ClaimKey, Surroundings
 from vc_egpu.admission.state.tally import OVER, Tally
+from vc_egpu.admission.usual_work import UsualWork
 from vc_egpu.core.books.state import ClusterState
 from vc_egpu.core.model import finish_times
 from vc_egpu.core.model.cluster import (
@@ -100,6 +101,7 @@ class Mirror:
         self.nodes = self.inventory.nodes
         self.around = Surroundings()
         self.ends = Ends()
+        self.usual = UsualWork()
         self.answers = Answers()
         self.rules = RulesAtWork()
         self.templates: dict[str, Template] = {}
@@ -238,6 +240,7 @@ class Mirror:
                 return
             del self.pods[uid]
             self.state.remove_pod(uid)
+            self.usual.change(before.pod if before.managed else None, None, self.ends.now)
             self.answers.gone(uid)
             self.refusals.gone(uid)
             self._note_rules(before, None)
@@ -260,6 +263,7 @@ class Mirror:
     def _enter(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
         uid = decoded.pod.uid
         self.pods[uid] = decoded
+        self.usual.change(before.pod if before and before.managed else None, decoded.pod, self.ends.now)
         self.inventory.holdings.remember(decoded)
         if decoded.problem and decoded.pod.phase is PodPhase.GATED:
             # It is no member of anything until this is put right; its condition will say so.

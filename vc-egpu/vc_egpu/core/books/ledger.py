@@ -7,6 +7,7 @@ lowered. Then nothing more fits there, and that is all that happens.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -109,13 +110,14 @@ class Ledger:
         """Bounds of ``high_cores`` and ``low_cores`` on each card."""
         self.max_sharers: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.cap: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
-        self.used: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
+        # ``states``: by row, a number for how it stands. A change gives it a new one, unlike any copy's.
+        self.used, self.states = np.zeros((_FIRST_ROWS, 4), np.int64), np.zeros(_FIRST_ROWS, np.int64)
         self.scalar_cap: dict[str, Ints] = {}
         self.scalar_used, self.unoffered = Columns(), _Unoffered()
         self.slot_cap: dict[str, Ints] = {}
         self.slot_used: dict[str, Ints] = {}
         self.ports, self.marks = dict[int, Mapping[HostPort, int]](), Marks()
-        self._touched, self._last_copy = set[int](), object()
+        self._touched, self._last_copy, self._numbers = set[int](), object(), count(1)
         """Rows that were booked on since the last copy (of a copy: since it was made), and its mark."""
 
     # --- nodes -----------------------------------------------------------------------------------
@@ -156,6 +158,7 @@ class Ledger:
 
     def _enter_cards(self, row: int, node: Node, cards: list[Card]) -> None:
         self._kind_rows.clear()
+        self._changes(row)
         self.kind[row] = -1
         self.usable[row] = False
         self.memory_cap[row] = 0
@@ -208,6 +211,7 @@ class Ledger:
         if row is None:
             return
         self._kind_rows.clear()
+        self._changes(row)
         self.names[row] = None
         self.columns[row] = {}
         self.uuids[row] = ()
@@ -297,7 +301,7 @@ class Ledger:
 
     def _apply(self, booking: Booking, sign: int) -> None:
         row = booking.row
-        self._touched.add(row)
+        self._changes(row)
         for seat in booking.seats:
             col = seat.col
             self.memory_used[row, col] += sign * seat.memory_mib
@@ -328,6 +332,10 @@ class Ledger:
             self._apply_ports(row, booking.ports, sign)
         if booking.marks:
             self.marks.add(row, booking.marks, sign)
+
+    def _changes(self, row: int) -> None:
+        self._touched.add(row)
+        self.states[row] = next(self._numbers)
 
     def _slots_used(self, name: str) -> Ints:
         if name not in self.slot_used:
@@ -424,7 +432,7 @@ class Ledger:
 
 BOOKED: Final = (
     "memory_used", "physical_used", "high_cores", "low_cores", "all_cores", "sharers", "asleep", "alone",
-    "host_used", "used", "row_memory", "row_cores",
+    "host_used", "used", "row_memory", "row_cores", "states",
 )  # fmt: skip
 """Columns that bookings change: each copy has its own."""
 _FACTS: Final = (

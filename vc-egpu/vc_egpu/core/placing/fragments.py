@@ -23,6 +23,8 @@ _Floats = npt.NDArray[np.float64]
 _MOST_AMOUNTS: Final = 6_000_000
 """So many amounts are kept, 4 bytes each, twice with the look at cores. Beyond them the table starts over."""
 _PIECE: Final = 512
+_AT_ONCE: Final = 20_000
+"""So many amounts are gathered in one step. More of them go column by column, which takes less memory."""
 _WEIGHT_UNITS: Final = float(1 << 28)
 """Weights are whole multiples of one such part of 1: sums of products are exact in floating point."""
 
@@ -82,6 +84,16 @@ class Sizes:
     cpu: Ints
     milli: Ints
     cards: Ints
+
+
+def _sums(by_level: _Whole, free: Ints) -> _Whole:
+    """By (node, class): the sum over the node's cards of what stands for their free part."""
+    if free.size * by_level.shape[1] <= _AT_ONCE:
+        return np.asarray(by_level[free].sum(axis=1, dtype=np.int32), np.int32)
+    found = by_level[free[:, 0]]
+    for col in range(1, free.shape[1]):
+        found += by_level[free[:, col]]
+    return found
 
 
 class Fragments:
@@ -144,19 +156,13 @@ class Fragments:
         while start + count > len(self._plain):
             self._grow()
         total = free.sum(axis=1)
-        use, seats = self._use[free[:, 0]], self._takes[free[:, 0]]
-        for col in range(1, free.shape[1]):
-            use += self._use[free[:, col]]
-            seats += self._takes[free[:, col]]
+        use, seats = _sums(self._use, free), _sums(self._takes, free)
         sizes = self.sizes
         fits = takes & (cpu[:, None] >= sizes.cpu) & (seats >= np.maximum(sizes.cards, 1))
         use *= fits
         self._plain[start : start + count] = total[:, None] - use
         if self._look_ahead:
-            copies = self._copies[free[:, 0]].astype(np.int64)
-            for col in range(1, free.shape[1]):
-                copies += self._copies[free[:, col]]
-            copies //= np.maximum(sizes.cards, 1)
+            copies = _sums(self._copies, free) // np.maximum(sizes.cards, 1)
             pods = np.maximum(cpu, 0)[:, None] / np.maximum(sizes.cpu, 1)
             lack = np.clip(1 - pods / np.maximum(copies, 1), 0, 1) * (sizes.cpu > 0)
             self._ahead[start : start + count] = np.rint(use * lack)

@@ -14,7 +14,7 @@ from vc_egpu.core.model.policy import Mix, PodClass
 
 FIRST_AT: Final = 50
 AT_MOST_EVERY: Final = 2000
-HALF_LIFE_PODS: Final = 4000
+HALF_LIFE_PODS: Final = 10_000
 """A pod counts half once so many others have come."""
 CHURN_HALF_LIFE_PODS: Final = 2000
 LONGEST_S: Final = 6 * 3600.0
@@ -23,6 +23,7 @@ ENDS_THAT_TELL: Final = 200
 """From so many ended pods on, demand is judged by time on cards, before that by cards asked for."""
 MOST_CLASSES: Final = 400
 _CHURN_STEPS: Final = 100
+_BEYOND: Final = 1e15
 
 
 Where = tuple[tuple[tuple[str, str], ...], tuple[tuple[Requirement, ...], ...], tuple[Toleration, ...]]
@@ -136,6 +137,21 @@ def ended(before: Experience, shape: PodShape, held_s: float) -> Experience:
             released_mib=before.released_mib + kind.amount,
         )
     )
+
+
+def restored(
+    counts: Mapping[Kind, Count], pods: int, ends: int, placed_and_released_mib: tuple[float, float]
+) -> Experience:
+    """What was learned before, with its mix. Raises ``ValueError`` for numbers that cannot be."""
+    given, back = placed_and_released_mib
+    amounts = [pods, ends, given, back]
+    amounts += [amount for count in counts.values() for amount in (count.pods, count.held_s)]
+    if not all(0 <= amount < _BEYOND for amount in amounts):
+        raise ValueError("an amount is below zero, or beyond all bounds")
+    if any(kind.cards < 0 or kind.memory_mib < 0 or kind.cpu_milli < 0 for kind in counts):
+        raise ValueError("a class asks for less than nothing")
+    now = Experience(pods, ends, counts=dict(counts), placed_mib=given, released_mib=back)
+    return _with_churn(_relearned(now)) if counts and pods >= FIRST_AT else now
 
 
 def _with_churn(now: Experience) -> Experience:

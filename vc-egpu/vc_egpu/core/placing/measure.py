@@ -18,17 +18,48 @@ CARD_MILLI: Final = 1000
 _PER_PERCENT: Final = CARD_MILLI // FULL_CORES_PERCENT
 
 
-def free_milli(ledger: Ledger) -> Ints:
+def free_milli(ledger: Ledger, rows: Ints | slice = slice(None)) -> Ints:
     """By (row, card): the free part of the card, 0 to 1000."""
-    cap = np.maximum(ledger.memory_cap, 1)
-    free = (ledger.memory_cap - ledger.memory_used) * CARD_MILLI // cap
-    if ledger.row_cores.any():
-        high = ledger.high_cap[:, None] - ledger.high_cores
-        low = ledger.low_cap[:, None] - ledger.low_cores
-        np.minimum(free, np.minimum(high, low) * _PER_PERCENT, out=free)
+    cap = np.maximum(ledger.memory_cap[rows], 1)
+    free = (ledger.memory_cap[rows] - ledger.memory_used[rows]) * CARD_MILLI // cap
+    high = ledger.high_cap[rows][:, None] - ledger.high_cores[rows]
+    low = ledger.low_cap[rows][:, None] - ledger.low_cores[rows]
+    np.minimum(free, np.minimum(high, low) * _PER_PERCENT, out=free)
     np.clip(free, 0, CARD_MILLI, out=free)
-    free *= ledger.usable & (ledger.alone == 0)
+    free *= ledger.usable[rows] & (ledger.alone[rows] == 0)
     return np.asarray(free, np.int64)
+
+
+class Free:
+    """What is free by row, for one ledger and its copies: only rows that have changed are looked at again."""
+
+    def __init__(self) -> None:
+        self.milli: Ints = np.zeros((0, 0), np.int64)
+        """By (row, card): :func:`free_milli`."""
+        self.cpu: Ints = np.zeros(0, np.int64)
+        """By row: :func:`free_cpu`."""
+        self.total: Ints = np.zeros(0, np.int64)
+        """By row: the free parts of all cards together."""
+        self.intact: Ints = np.zeros(0, np.int64)
+        """By row: cards with nothing on them."""
+        self._states: Ints = np.zeros(0, np.int64)
+
+    def look(self, ledger: Ledger) -> Ints:
+        """Bring all of it up to date; the rows that have changed."""
+        if self.milli.shape != ledger.kind.shape:
+            rows = len(ledger.names)
+            self.milli = np.zeros(ledger.kind.shape, np.int64)
+            self.cpu, self.total, self.intact = (np.zeros(rows, np.int64) for _ in range(3))
+            self._states = np.full(rows, -1, np.int64)
+        changed = np.flatnonzero(self._states != ledger.states)
+        if len(changed):
+            free = free_milli(ledger, changed)
+            self.milli[changed] = free
+            self.total[changed] = free.sum(axis=1)
+            self.intact[changed] = (free == CARD_MILLI).sum(axis=1)
+            self.cpu[changed] = ledger.cap[changed, 0] - ledger.used[changed, 0]
+            self._states[changed] = ledger.states[changed]
+        return changed
 
 
 def free_of(ledger: Ledger, row: int, slots: Sequence[Slot]) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from vc_egpu.core.books.capacity import AskNeed, Need
-from vc_egpu.core.books.ledger import Flags, Ints
+from vc_egpu.core.books.ledger import Flags, Ints, Ledger
 from vc_egpu.core.model.cluster import Mode
 from vc_egpu.core.model.policy import Mix, PodClass
 from vc_egpu.core.placing.fragments import (
@@ -24,7 +24,7 @@ from vc_egpu.core.placing.fragments import (
     moved,
     with_cpu,
 )
-from vc_egpu.core.placing.measure import CARD_MILLI, card_memory, free_cpu, free_milli, part
+from vc_egpu.core.placing.measure import CARD_MILLI, Free, card_memory, part
 from vc_egpu.core.placing.weights import Facts, Weights, demands, frequencies, regrets, weigh
 from vc_egpu.core.trial.trial import Trial
 
@@ -81,6 +81,10 @@ class Outlook:
         self._fragments = Fragments(self._sizes, look_ahead=rule.learned_weights)
         self._regrets = regrets(self.classes, milli, self._frequency) if rule.learned_weights else None
         self._scores: dict[PodSize, _Scores] = {}
+        self._free = Free()
+        self._mib_of: dict[int, int] = {}
+        """By kind of card, for one trial."""
+        self._keys: Keys = np.zeros(0, np.uint64)
         self._rows_of_pool: Flags = np.zeros((0, 0), np.bool_)
         self._kinds: Keys = np.zeros(0, np.uint64)
 
@@ -96,10 +100,14 @@ class Outlook:
         """How classes weigh in this trial."""
         if not self.rule.learned_weights:
             return Weights(self._frequency, 0.0, 0.0)
-        self.find_kinds(trial)
-        free = free_milli(trial.ledger)
-        churn = trial.policy.mix.churn
-        return weigh(self._facts, self._rows_of_pool, free, churn)
+        self._look(trial)
+        return weigh(self._facts, self._rows_of_pool, self._free, trial.policy.mix.churn)
+
+    def part_of(self, ledger: Ledger, ask: AskNeed) -> int:
+        """What a share counts of its card: see :func:`.measure.part_of`."""
+        if ask.kind not in self._mib_of:
+            self._mib_of[ask.kind] = card_memory(ledger, ask.kind)
+        return part(ask.memory_mib, self._mib_of[ask.kind], ask.cores_percent, alone=ask.alone)
 
     def use(self, weights: Weights) -> None:
         """Answer by these weights from now on."""
@@ -112,6 +120,7 @@ class Outlook:
 
     def find_kinds(self, trial: Trial) -> None:
         """Which nodes are for which classes, as nodes are now."""
+        self._mib_of.clear()
         ledger, rows = trial.ledger, []
         for each in self._firsts():
             mask = trial.index.mask(each.where)
@@ -121,8 +130,17 @@ class Outlook:
         found = np.stack(rows) if rows else np.zeros((0, len(ledger.names)), np.bool_)
         if not np.array_equal(found, self._rows_of_pool):
             self._rows_of_pool, self._kinds = found, kind_keys(found)
-        elif len(self._kinds) != len(ledger.names):
-            self._kinds = kind_keys(found)
+            self._keys = np.zeros(0, np.uint64)
+
+    def _look(self, trial: Trial) -> Free:
+        """What is free now, and the keys of nodes."""
+        changed = self._free.look(trial.ledger)
+        free = self._free
+        if len(self._keys) != len(self._kinds):
+            changed, self._keys = np.arange(len(self._kinds)), np.zeros(len(self._kinds), np.uint64)
+        if len(changed):
+            self._keys[changed] = keys_of(free.milli[changed], free.cpu[changed], self._kinds[changed])
+        return free
 
     def _firsts(self) -> list[PodClass]:
         """One class of each pool, in the order of the pools."""
@@ -132,11 +150,11 @@ class Outlook:
 
     def node_scores(self, trial: Trial, rows: Ints, size: PodSize) -> Ints:
         """By row: the score of the best place there, the more the better; whether it fits is no matter."""
-        free, cpu = free_milli(trial.ledger), free_cpu(trial.ledger)
-        now = _Now(free, cpu, keys_of(free, cpu, self._kinds))
-        known = self._scores.get(size)
-        if known is None or len(known.keys) != len(now.keys) or known.after.shape[1] != free.shape[1]:
-            known = self._scores[size] = _Scores(len(now.keys), free.shape[1])
+        free = self._look(trial)
+        now = _Now(free.milli, free.cpu, self._keys)
+        known, width = self._scores.get(size), free.milli.shape[1]
+        if known is None or len(known.keys) != len(now.keys) or known.after.shape[1] != width:
+            known = self._scores[size] = _Scores(len(now.keys), width)
         stale = rows[known.keys[rows] != now.keys[rows]]
         if len(stale):
             self._find(known, size, stale, now)
@@ -192,6 +210,15 @@ class Outlook:
         points = np.floor(100 / (1 + np.exp(-less / _STEEPNESS_MILLI))).astype(np.int64)
         return np.asarray(points * POINT - self._strictness * regret, np.int64)
 
+    def fullest_with_room(self, trial: Trial, rows: Ints, size: PodSize, most: int) -> Ints:
+        """Positions among ``rows``: so many of the fullest nodes, of those that seem to have room."""
+        free = self._look(trial)
+        cards = (free.milli[rows] >= size.milli).sum(axis=1)
+        found = np.flatnonzero((cards >= size.cards) & (free.cpu[rows] >= size.cpu))
+        if len(found) <= most:
+            return found
+        return np.asarray(found[np.argpartition(free.total[rows[found]], most)[:most]], np.int64)
+
     def card_scores(self, row: int, free: Sequence[int], cpu: int, size: PodSize) -> dict[int, int]:
         """By free part of a card of this node: the score of one share there. ``cpu`` is free before it."""
         key = with_cpu(int(self._kinds[row]), cpu)
@@ -217,10 +244,9 @@ class Outlook:
     def fragments(self, trial: Trial) -> Ints:
         """By row: the node's fragment, weighed as the rule says, in thousandths of a card."""
         self.find_kinds(trial)
-        free, cpu = free_milli(trial.ledger), free_cpu(trial.ledger)
-        keys = keys_of(free, cpu, self._kinds)
+        free = self._look(trial)
         takes = self._rows_of_pool[self._pool].T
-        numbers = self._fragments.enter(keys.tolist(), free, cpu, takes)
+        numbers = self._fragments.enter(self._keys.tolist(), free.milli, free.cpu, takes)
         return np.rint(self._fragments.values(np.array(numbers, np.int64))).astype(np.int64)
 
 

@@ -10,7 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import AskNeed, not_full
+from vc_egpu.core.books.capacity import AskNeed
 from vc_egpu.core.books.ledger import Ints
 from vc_egpu.core.model import policy
 from vc_egpu.core.placing.measure import CARD_MILLI, free_cpu, free_milli, free_of, part_of
@@ -20,8 +20,10 @@ from vc_egpu.core.placing.slot import Scene
 
 FGD_RULE: Final = Rule(policy.FGD, typical_only=True, learned_weights=False)
 OURS_RULE: Final = Rule(policy.OURS, typical_only=False, learned_weights=True)
-_LOOKED_AT: Final = 1500
-"""On a larger cluster so many of the fullest nodes are scored, of those that may have room."""
+_ALL_UP_TO: Final = 1500
+"""Nodes: where more may take a pod, not all of them are scored."""
+_LOOKED_AT: Final = 400
+"""Then so many of the fullest are, of those that may have room. A first look at all would take too long."""
 _LAST: Final = -(1 << 41)
 _MIX_UP: Final = 0x9E3779B1
 _BITS_32: Final = (1 << 32) - 1
@@ -83,24 +85,15 @@ def by_outlook(rule: Rule) -> Callable[[Nodes], Ints]:
         if not trial.policy.mix.classes:
             return nodes.fullness()
         outlook = outlook_of(trial, rule)
-        if len(rows) <= _LOOKED_AT:
-            return outlook.node_scores(trial, rows, _size(nodes))
+        size = size_of(nodes.need, lambda ask: outlook.part_of(trial.ledger, ask))
+        if len(rows) <= _ALL_UP_TO:
+            return outlook.node_scores(trial, rows, size)
         found = nodes.fullness() + _LAST
-        near = _fullest_with_room(nodes)
-        found[near] = outlook.node_scores(trial, rows[near], _size(nodes))
+        near = outlook.fullest_with_room(trial, rows, size, _LOOKED_AT)
+        found[near] = outlook.node_scores(trial, rows[near], size)
         return found
 
     return scores
-
-
-def _fullest_with_room(nodes: Nodes) -> Ints:
-    """Positions among the nodes' rows."""
-    rows = nodes.rows
-    open_ = np.flatnonzero(np.isin(rows, not_full(nodes.trial.ledger, nodes.need, rows), assume_unique=True))
-    if len(open_) <= _LOOKED_AT:
-        return open_
-    fullness = nodes.fullness()[open_]
-    return np.asarray(open_[np.argpartition(-fullness, _LOOKED_AT)[:_LOOKED_AT]], np.int64)
 
 
 def card_by_outlook(rule: Rule) -> Callable[[Scene, AskNeed], Mapping[int, tuple[int, ...]]]:
@@ -110,9 +103,9 @@ def card_by_outlook(rule: Rule) -> Callable[[Scene, AskNeed], Mapping[int, tuple
         trial = scene.trial
         if trial is None or ask.cards > 1 or ask.alone or not trial.policy.mix.classes:
             return {}
-        size = PodSize(scene.need.requests[0], part_of(scene.ledger, ask), 1, whole=False)
-        free = free_of(scene.ledger, scene.row, scene.slots)
         outlook = outlook_of(trial, rule)
+        size = PodSize(scene.need.requests[0], outlook.part_of(scene.ledger, ask), 1, whole=False)
+        free = free_of(scene.ledger, scene.row, scene.slots)
         by_level = outlook.card_scores(scene.row, free, scene.cpu_milli, size)
         return {slot.col: (-by_level.get(milli, 0),) for slot, milli in zip(scene.slots, free, strict=True)}
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.policy import PodClass
-from vc_egpu.core.placing.measure import CARD_MILLI
+from vc_egpu.core.placing.measure import CARD_MILLI, Free
 
 Floats = npt.NDArray[np.float64]
 
@@ -65,11 +65,10 @@ def frequencies(classes: Sequence[PodClass]) -> Floats:
     return np.asarray(found / total) if total else found
 
 
-def weigh(facts: "Facts", pools: Flags, free: Ints, churn: float) -> Weights:
-    """The weights of this moment. ``pools`` is by (pool, row); ``free`` by (row, card), in thousandths of a
-    card."""
+def weigh(facts: "Facts", pools: Flags, free: Free, churn: float) -> Weights:
+    """The weights of this moment. ``pools`` is by (pool, row)."""
     pool, demand = facts.pool, facts.demand
-    by_row = free.sum(axis=1)
+    by_row = free.total
     idle = _rounded(float(by_row.sum()))
     weights = facts.frequency.copy()
     if idle:
@@ -81,17 +80,16 @@ def weigh(facts: "Facts", pools: Flags, free: Ints, churn: float) -> Weights:
         )
         weights *= np.where(demand > 0, factors[pool], 1.0)
         weights = _as_parts(weights)
-        weights = _as_parts(weights * _set_factors(facts.cards, demand, free, idle))
+        weights = _as_parts(weights * _set_factors(facts.cards, demand, free.intact, idle))
     churn = min(1.0, max(0.0, churn))
     strictness = min(_MOST_STRICTNESS, 1 / churn) if churn else _MOST_STRICTNESS
     return Weights(weights, _LOOK_AHEAD * (1 - churn), strictness)
 
 
-def _set_factors(cards: Ints, demand: Floats, free: Ints, idle: float) -> Floats:
+def _set_factors(cards: Ints, demand: Floats, intact: Ints, idle: float) -> Floats:
     """By class: how much more a pod of several cards counts, by the sets of idle cards that are left."""
     sizes = np.array([_set_size(count) for count in cards.tolist()], np.int64)
     factors = np.ones(len(cards))
-    intact = (free == CARD_MILLI).sum(axis=1)
     for size in sorted({*sizes.tolist()} - {0}):
         left = _rounded(float(CARD_MILLI * size * int((intact // size).sum())))
         asked = float(demand[sizes == size].sum())

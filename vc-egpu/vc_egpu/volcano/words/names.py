@@ -151,6 +151,9 @@ POLICY_CONFIG_MAP: Final = "vc-egpu-node-policy"
 SWITCHES_CONFIG_MAP: Final = "vc-egpu-switches"
 """ConfigMap in it; ``stopAdmitting: "true"`` in it lets nothing new begin."""
 
+USUAL_WORK_CONFIG_MAP: Final = "vc-egpu-usual-work"
+"""ConfigMap in it: what work usually comes, as the admission controller has learned it."""
+
 MEMBERS_WEBHOOK: Final = f"members.{DOMAIN}"
 """The one webhook that pods pass unchanged while it does not answer: most of them are foreign pods."""
 

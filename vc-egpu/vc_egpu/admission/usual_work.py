@@ -1,0 +1,162 @@
+"""What work usually comes, for placement policies that look at it: learned here, kept for the next leader.
+
+The loop owns it, and tells it of each change of a pod. Now and then the outcome is written into the ConfigMap
+``vc-egpu-usual-work``, on a thread of its own. A new leader reads it there. Where that cannot be read, it
+learns from the pods that are there. It is never needed for a right decision: only for a better place.
+"""
+
+import json
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from vc_egpu.core.model.cluster import Instant, Pod, PodPhase
+from vc_egpu.core.model.policy import FGD, OURS, Mix
+from vc_egpu.core.placing.learning import Count, Experience, Kind, ended, placed, restored, seen
+from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.resources import CONFIG_MAPS
+from vc_egpu.kube.wire.errors import KubeError, LeaseLost, NotFound
+from vc_egpu.report import values_codec
+from vc_egpu.volcano.words import names
+
+LEARNS: Final = frozenset({FGD, OURS})
+"""The meanings of binpack that look at the mix."""
+KEY: Final = "usual-work.json"
+WRITE_EVERY_S: Final = 300.0
+MOST_BYTES: Final = 256 * 1024
+"""A ConfigMap takes 1 MiB. Pods with long affinities make large classes: the rarest are left out then."""
+_VERSION: Final = 1
+_OVER: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+_HOLDS: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptClass:
+    """One class of pods in the document."""
+
+    kind: Kind
+    count: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The document."""
+
+    version: int
+    pods: int
+    ends: int
+    placed_mib: float
+    released_mib: float
+    classes: tuple[KeptClass, ...]
+
+
+def encode(experience: Experience) -> str:
+    """The experience as text of :data:`MOST_BYTES` at most."""
+    classes = sorted(experience.counts.items(), key=lambda entry: -entry[1].pods)
+    while True:
+        kept = Kept(
+            version=_VERSION,
+            pods=experience.pods,
+            ends=experience.ends,
+            placed_mib=experience.placed_mib,
+            released_mib=experience.released_mib,
+            classes=tuple(
+                KeptClass(kind, Count(count.pods / experience.scale, count.held_s / experience.scale))
+                for kind, count in classes
+            ),
+        )
+        text = json.dumps(values_codec.encode(kept, Kept), separators=(",", ":"))
+        if len(text.encode()) <= MOST_BYTES or not classes:
+            return text
+        classes = classes[: len(classes) // 2]
+
+
+def decode(text: str) -> Experience:
+    """The experience in a text. Raises ``ValueError``."""
+    try:
+        kept: Kept = values_codec.decode(json.loads(text), Kept)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    if kept.version != _VERSION:
+        raise ValueError(f"it has version {kept.version}; this program reads version {_VERSION}")
+    counts = {each.kind: each.count for each in kept.classes}
+    return restored(counts, kept.pods, kept.ends, (kept.placed_mib, kept.released_mib))
+
+
+class UsualWork:
+    """The experience of one leadership. Without ``learns`` it stays empty and costs nothing."""
+
+    def __init__(self, *, learns: bool = False) -> None:
+        self.learns = learns
+        self.experience = Experience()
+
+    @property
+    def mix(self) -> Mix:
+        """For the policy of the next decision."""
+        return self.experience.mix
+
+    def begin(self, kept: Experience) -> None:
+        """Go on from what an earlier leader learned."""
+        self.experience = kept
+
+    def change(self, before: Pod | None, now: Pod | None, at: Instant | None) -> None:
+        """A managed pod came, changed or went. ``at``: now; None: it is not known."""
+        if not self.learns:
+            return
+        held = before is not None and before.phase in _HOLDS
+        if before is None and now is not None and now.phase not in _OVER:
+            self.experience = seen(self.experience, [now.shape])
+        if before is not None and not held and now is not None and now.phase in _HOLDS:
+            self.experience = placed(self.experience, [now.shape])
+        if held and before is not None and (now is None or now.phase in _OVER):
+            since = before.started if before.started is not None else at
+            held_s = at - since if at is not None and since is not None else 0.0
+            self.experience = ended(self.experience, before.shape, held_s)
+
+
+class Keeper:
+    """Reads and writes the ConfigMap. Only :meth:`read` blocks."""
+
+    def __init__(self, api: ApiConnection, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="usual-work")
+        self._under_way: Future[None] | None = None
+        self._written: Experience | None = None
+        self._next_at = 0.0
+
+    def read(self) -> Experience | None:
+        """What an earlier leader kept; None where there is nothing, or nothing that can be read."""
+        try:
+            document = self._api.get(CONFIG_MAPS, names.USUAL_WORK_CONFIG_MAP, self._namespace)
+            text = (document.get("data") or {}).get(KEY)
+            return decode(text) if text else None
+        except NotFound:
+            return None
+        except (KubeError, ValueError, AttributeError) as error:
+            logger.warning("what work usually comes is learned from the pods there are: %s", error)
+            return None
+
+    def tick(self, experience: Experience, clock: float) -> None:
+        """Write it if it is time to, and if there is anything new."""
+        busy = self._under_way is not None and not self._under_way.done()
+        if clock < self._next_at or busy or experience is self._written or not experience.pods:
+            return
+        self._next_at, self._written = clock + WRITE_EVERY_S, experience
+        self._under_way = self._thread.submit(self._write, experience)
+
+    def stop(self) -> None:
+        """Begin no write any more."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _write(self, experience: Experience) -> None:
+        body = {"data": {KEY: encode(experience)}}
+        try:
+            self._api.patch(CONFIG_MAPS, names.USUAL_WORK_CONFIG_MAP, body, self._namespace)
+        except LeaseLost:
+            return
+        except KubeError as error:
+            logger.warning("what work usually comes was not kept: %s", error)
