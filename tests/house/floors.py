@@ -114,6 +114,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "views",
         "tenant",
         "parser",
+        "completion",
         "commands",
         "kubectl",
     ),
