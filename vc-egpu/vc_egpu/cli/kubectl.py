@@ -44,13 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     """Run the command that the flags name, and print its answer or why there is none."""
     try:
-        if (answer := without_cluster(options)) is not None:
-            return _print(answer, options.output)
-        api = connect(options)
-        namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
-        if options.command == "ui":
-            return _serve(api, namespace, options)
-        return _print(COMMANDS[options.command](api, namespace, options), options.output)
+        return _answered(options)
     except (why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, *REFUSALS) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
@@ -59,6 +53,17 @@ def run(options: argparse.Namespace) -> int:
         return _fail(*explain(error))
     except KeyboardInterrupt:
         return _fail("interrupted", EXIT_INTERRUPTED)
+
+
+def _answered(options: argparse.Namespace) -> int:
+    """The exit status of the command's answer; raises what :func:`run` explains."""
+    if (answer := without_cluster(options)) is not None:
+        return _print(answer, options.output)
+    api = connect(options)
+    namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
+    if options.command == "ui":
+        return _serve(api, namespace, options)
+    return _print(COMMANDS[options.command](api, namespace, options), options.output)
 
 
 def _serve(api: ApiConnection, namespace: str, options: argparse.Namespace) -> int:
