@@ -134,8 +134,8 @@ test-slice: root toolchain native image ## run a tenth of the longer stories, ch
 	$(PYTEST) e2e $(E2E_QUICK:%=--ignore=%) --slice $(or $(SLICE),commit) -v -m "not volcano" --durations 15 -n $(CLUSTERS) --dist loadscope
 
 .PHONY: toolchain-long
-toolchain-long: venv ## build what `make toolchain` builds, and Prometheus for some long tests
-	@$(PY) -m localcluster build --with prometheus
+toolchain-long: venv ## build what `make toolchain` builds, and Prometheus and Helm for some tests
+	@$(PY) -m localcluster build --with prometheus --with helm
 
 test-long: root toolchain-long native image ## run all tests: also all crash points, 10,000 oracle cases, 20 identity rounds
 	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS) --ignore $(CALM)
@@ -203,6 +203,10 @@ bench-virtual: venv ## measure shares and classes in virtual time: some minutes,
 bench-gpu: venv native ## measure the isolation library on a real NVIDIA GPU, against the driver's own time-slicing
 	@$(PY) tests/bench_gpu.py
 
+.PHONY: sbom
+sbom: venv ## write build/sbom.json: all Python packages of the image, and check their licences
+	@$(PY) -m supply --output build/sbom.json
+
 # --- generated files -------------------------------------------------------------------------
 .PHONY: page-tools
 page-tools: ## fetch what only tests of the page need, into your cache folder (npm): axe-core, typescript
@@ -210,6 +214,13 @@ page-tools: ## fetch what only tests of the page need, into your cache folder (n
 .PHONY: lock clean driver-symbols page-pictures
 page-pictures: venv ## make the pictures of docs/page.md again, of a made-up cluster, in a Chromium
 	@PYTHONPATH=tests:e2e $(VENV)/bin/python -m unit.page.pictures
+.PHONY: chart tenants security
+chart: toolchain ## write the Helm chart from the kustomize manifests
+	@$(PY) -m chart
+tenants: venv ## render the tenants of queues/tenants for GitOps
+	@$(VENV)/bin/kubectl-egpu tenant render -f queues/tenants --models manifests/base/config/models.yaml --into queues/rendered
+security: venv ## write the table of attempts into docs/security.md
+	@$(PY) -m attacks.page
 driver-symbols: venv ## write the table of all entry points of the CUDA driver, from the newest headers
 	PYTHONPATH=tests $(VENV)/bin/python -m symbols.headers
 	PYTHONPATH=tests $(VENV)/bin/python -m symbols.table

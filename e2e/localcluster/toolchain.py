@@ -129,6 +129,7 @@ EXTRAS = (
         ("github.com/prometheus/common/version.Version",),
         ("remove_all_sd", "enable_kubernetes_sd"),
     ),
+    Upstream("helm", "helm.sh/helm/v4", {"helm": "helm.sh/helm/v4/cmd/helm"}),
     Upstream(
         "runc",
         "github.com/opencontainers/runc",

@@ -116,6 +116,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "live",
         "tenant",
         "parser",
+        "completion",
         "commands",
         "kubectl",
     ),

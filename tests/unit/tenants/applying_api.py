@@ -35,7 +35,7 @@ class ApplyingApi:
         self.refuse: Callable[[str, str, Any], tuple[int, Json] | None] = lambda *_: None
         """Asked before each write: an answer instead of the usual one."""
         self.counts = True
-        """Quotas are counted as soon as they are there."""
+        """Quotas are counted at once; otherwise only what each cluster knows, such as pods."""
         self._version = 0
         server.refuses = self._answer
 
@@ -56,8 +56,8 @@ class ApplyingApi:
         self.owners[path] = dict.fromkeys(_leaves(document), HAND)
         return path
 
-    def edit(self, path: str, change: Callable[[Json], None]) -> None:
-        """Change an object by hand; the hand owns what it changed."""
+    def edit(self, path: str, change: Callable[[Json], None], manager: str = HAND) -> None:
+        """Change an object by hand, or as another manager, which owns what it changed."""
         before = _leaves(self.objects[path])
         document = copy.deepcopy(self.objects[path])
         change(document)
@@ -65,7 +65,7 @@ class ApplyingApi:
         after = _leaves(document)
         changed = {leaf for leaf in after if before.get(leaf, ...) != after[leaf]}
         self.owners[path] = {leaf: who for leaf, who in self.owners[path].items() if leaf in after}
-        self.owners[path] |= dict.fromkeys(changed, HAND)
+        self.owners[path] |= dict.fromkeys(changed, manager)
 
     def _store(self, path: str, document: Json) -> Json:
         self._version += 1
@@ -79,16 +79,23 @@ class ApplyingApi:
         parts = urlsplit(address)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         path, present = parts.path, self.objects.get(parts.path)
-        if method != "GET" and (refused := self.refuse(method, address, body)) is not None:
-            return refused
+        refused = None if method == "GET" else self.refuse(method, address, body)
+        return refused or self._serve(method, path, query, body, present)
+
+    def _serve(
+        self, method: str, path: str, query: Mapping[str, str], body: Any, present: Json | None
+    ) -> tuple[int, Json]:
         match method:
             case "GET" if present is not None:
                 return 200, present
             case "GET":
                 found = self._list(path, query)
                 return (404, status(404, "NotFound", f"{path} not found")) if found is None else (200, found)
-            case "PATCH":
+            case "PATCH" if "kind" in body:
                 return self._apply(path, query, body)
+            case "PATCH" if present is not None:
+                self.edit(path, lambda one: _merge(one, body), query["fieldManager"])
+                return 200, self.objects[path]
             case "DELETE" if present is not None:
                 return 200, self._delete(path)
             case _:
@@ -128,8 +135,10 @@ class ApplyingApi:
         after = _built({**{leaf: value for leaf, value in old.items() if leaf not in dropped}, **wanted})
         if query.get("dryRun") == "All":
             return 200, after
-        if "/resourcequotas/" in path and self.counts:
-            after["status"] = {"used": dict.fromkeys(after["spec"]["hard"], "0")}
+        if "/resourcequotas/" in path:
+            known = [key for key in after["spec"]["hard"] if self.counts or not key.startswith("count/")]
+            after["status"] = {"used": dict.fromkeys(known, "0")}
+            old = {} if before is not None and "status" not in before else old
         if before is None or _leaves(after) != old:
             after["metadata"]["managedFields"] = [{"manager": manager}]
             after = self._store(path, after)
@@ -146,6 +155,16 @@ class ApplyingApi:
             for other in [one for one in self.objects if inside in one]:
                 self.objects.pop(other)
         return gone
+
+
+def _merge(document: Json, patch: Json) -> None:
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            _merge(document.setdefault(key, {}), value)
+        elif value is None:
+            document.pop(key, None)
+        else:
+            document[key] = value
 
 
 def _is(value: object) -> bool:

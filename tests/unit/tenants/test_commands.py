@@ -11,6 +11,7 @@ from unit.kube.tiny_api import status
 from unit.tenants.applying_api import ApplyingApi, applying_api
 from vc_egpu.cli import kubectl
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
+from vc_egpu.cli.tenant import run
 from vc_egpu.kube import resources
 from vc_egpu.tenants import removal
 from vc_egpu.volcano.words import names
@@ -102,12 +103,26 @@ def test_quotas_that_nobody_counts_are_told(api: ApplyingApi, tenant: Shell, doc
     api.counts = False
     assert tenant("apply", "-f", str(document), "--wait-s", "0") == EXIT_FOUND
     assert "its quotas are not counted within 0 s" in tenant.err
-    api.edit(
-        QUOTA, lambda one: one.update(status={"used": {"pods": "0", "count/jobs.batch.volcano.sh": "0"}})
-    )
-    high = f"{NAMESPACE}/resourcequotas/tenant-high"
-    api.edit(high, lambda one: one.update(status={"used": {"pods": "0"}}))
+    api.counts = True
     assert tenant("apply", "-f", str(document), "--wait-s", "0") == EXIT_OK
+
+
+def test_quotas_are_counted_again_once_kubernetes_knows_their_kinds(
+    api: ApplyingApi, tenant: Shell, document: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota that is older than the CRDs is else counted only five minutes later."""
+    monkeypatch.setattr(run, "COUNT_AGAIN_S", 0.0)
+    monkeypatch.setattr(run, "POLL_S", 0.0)
+    api.counts = False
+
+    def learns(method: str, address: str, body: Any) -> None:
+        told = method == "PATCH" and "resourcequotas/tenant?" in address
+        api.counts = api.counts or (told and None in body["spec"]["hard"].values())
+
+    api.refuse = learns
+    assert tenant("apply", "-f", str(document), "--wait-s", "30") == EXIT_OK, tenant.err
+    assert api.objects[QUOTA]["spec"]["hard"]["count/jobs.batch.volcano.sh"] == "200"
+    assert tenant("diff", "-f", str(document)) == EXIT_OK, tenant.out
 
 
 def test_a_dry_run_prints_the_document_and_writes_nothing(api: ApplyingApi, tenant: Shell) -> None:

@@ -26,7 +26,7 @@ def limited(queue: Json, **limits: object) -> Json:
     return found
 
 
-def with_limits(name: str = "a", **limits: object) -> Context:
+def with_limits(name: str = "a", /, **limits: int) -> Context:
     return context(queues={**QUEUES, name: limited(QUEUES[name], **limits)})
 
 
@@ -53,7 +53,7 @@ def pod_in(queue: str, **amounts: int) -> Json:
     ],
 )
 def test_a_pod_that_asks_for_too_much_is_refused(
-    limits: dict[str, object], amounts: dict[str, int], said: str
+    limits: dict[str, int], amounts: dict[str, int], said: str
 ) -> None:
     assert said in pod_refusal(pod_in("a", **amounts), with_limits(**limits))
     assert LIMITS in pod_refusal(pod_in("a", **amounts), with_limits(**limits))

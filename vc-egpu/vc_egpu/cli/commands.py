@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from vc_egpu.cli import pause, stop, world
+from vc_egpu.cli.completion import SCRIPTS
 from vc_egpu.cli.doctor import checkup, facts
 from vc_egpu.cli.doctor.stack import removal_findings
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
@@ -130,7 +132,10 @@ def _tenant(api: ApiConnection, _namespace: str, options: argparse.Namespace) ->
 
 
 def without_cluster(options: argparse.Namespace) -> Answer | None:
-    """The answer of a command that works on files alone; None for all others."""
+    """The answer of a command that needs no cluster; None for all others."""
+    if options.command == "completion":
+        script = SCRIPTS[options.shell]
+        return Answer(script, Text(script.rstrip()))
     if options.command != "tenant" or not tenants.needs_no_cluster(options):
         return None
     said = tenants.run(None, options)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, assert_never
 
-from vc_egpu.cli import pause, stop
+from vc_egpu.cli import completion, pause, stop
 from vc_egpu.cli.commands import COMMANDS, Answer, without_cluster
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_NO_CLUSTER, explain
 from vc_egpu.cli.live import cordon, forms
@@ -27,7 +27,10 @@ from vc_egpu.kube.wire.errors import KubeError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    options = parser().parse_args(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == [completion.ASKED]:
+        return completion.main(arguments[1:])
+    options = parser().parse_args(arguments)
     if options.command == "ui":
         return run(options)
     if options.command == "report":

@@ -56,6 +56,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("doctor", "is the cluster ready, is the stack well", _doctor),
         ("stop-admitting", "what runs goes on, nothing new starts", _stop_admitting),
         ("tenant", tenant.ABOUT, lambda flags: tenant.add_flags(flags, common)),
+        ("completion", "print the script that completes this command in a shell", _completion),
     ):
         each[name] = places.add_parser(name, parents=[common], help=about)
         add_flags(each[name])
@@ -171,6 +172,10 @@ def _stop_admitting(flags: argparse.ArgumentParser) -> None:
         metavar="S",
         help="how long to wait for the queue controller; default: 30",
     )
+
+
+def _completion(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("shell", choices=("bash", "fish", "zsh"))
 
 
 class _Suggesting(argparse.ArgumentParser):

@@ -57,7 +57,8 @@ def model_table(api: ApiConnection) -> ModelTable | None:
 def is_counted(api: ApiConnection, tenant: Tenant) -> bool:
     """Whether the quotas are counted: until then Kubernetes refuses what they count, pods and Jobs too.
 
-    Its controller learns of new kinds, such as Volcano's Jobs on a new cluster, only every 30 s.
+    Its controller learns of new kinds, such as Volcano's Jobs on a new cluster, every 30 s. A quota that was
+    there before is counted again only after 5 min, or when it changes: see :func:`.writing.count_again`.
     """
     for quota in api.list(resources.RESOURCE_QUOTAS, tenant.namespace).items:
         used = (quota.get("status") or {}).get("used") or {}

@@ -127,6 +127,19 @@ def _patch(api: ApiConnection, document: Json, *, force: bool, dry_run: bool) ->
     )
 
 
+def count_again(api: ApiConnection, tenant: Tenant, table: ModelTable | None) -> None:
+    """Have Kubernetes count the quotas again: what it is slow to learn is taken out, and put back."""
+    for document in render.objects(tenant, table):
+        hard = document["spec"]["hard"] if document["kind"] == resources.RESOURCE_QUOTAS.kind else {}
+        slow = {key: None for key in hard if key.startswith("count/")}
+        if slow:
+            kind, namespace, name = key_of(document)
+            api.patch(
+                render.KINDS[kind], name, {"spec": {"hard": slow}}, namespace, field_manager=FIELD_MANAGER
+            )
+            _patch(api, document, force=True, dry_run=False)
+
+
 def _prune(api: ApiConnection, tenant: Tenant, strangers: Iterable[Json]) -> Iterable[Written]:
     """Take away what an earlier document made. What has not our label and our mark stays."""
     for document in strangers:

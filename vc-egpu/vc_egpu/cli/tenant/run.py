@@ -26,6 +26,8 @@ from vc_egpu.volcano.words.model_table import ModelTable
 
 Json = dict[str, Any]
 POLL_S: Final = 0.2
+COUNT_AGAIN_S: Final = 10.0
+"""A new cluster's quota controller is told of a quota once more, when it may know all of its kinds."""
 REFUSALS: Final = (
     DocumentError, files.FileError, CannotApplyError, StillThereError, live.UnknownTenantError,
 )  # fmt: skip
@@ -71,7 +73,7 @@ def _add(api: ApiConnection, options: argparse.Namespace) -> Said:
     if options.save:
         files.save(Path(options.save), text)
     done = TenantWritten(tenant.name, tuple(writing.apply(api, tenant, table)))
-    return Said(done, views.written([done]), _until_counted(api, [tenant], options.wait_s))
+    return Said(done, views.written([done]), _until_counted(api, [tenant], table, options.wait_s))
 
 
 def _document_of(options: argparse.Namespace) -> Json:
@@ -105,14 +107,20 @@ def _apply(api: ApiConnection, options: argparse.Namespace) -> Said:
         TenantWritten(tenant.name, tuple(writing.apply(api, tenant, table, force=options.force_conflicts)))
         for tenant in _parents_first(tenants)
     ]
-    return Said(done, views.written(done), _until_counted(api, tenants, options.wait_s))
+    return Said(done, views.written(done), _until_counted(api, tenants, table, options.wait_s))
 
 
-def _until_counted(api: ApiConnection, tenants: Iterable[Tenant], wait_s: float) -> int:
+def _until_counted(
+    api: ApiConnection, tenants: Iterable[Tenant], table: ModelTable | None, wait_s: float
+) -> int:
     """Wait until Kubernetes counts the quotas, and takes the first Job; the exit status."""
     deadline, status = time.monotonic() + wait_s, EXIT_OK
     for tenant in tenants:
+        again = time.monotonic() + COUNT_AGAIN_S
         while not live.is_counted(api, tenant):
+            if time.monotonic() >= again:
+                writing.count_again(api, tenant, table)
+                again = time.monotonic() + COUNT_AGAIN_S
             if time.monotonic() >= deadline:
                 screen.tell(
                     f"tenant {tenant.name}: its quotas are not counted within {wait_s:.0f} s; until then "

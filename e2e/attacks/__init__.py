@@ -1,0 +1,1 @@
+"""What a tenant may try, as data: requests, and the wall that each of them meets."""

@@ -1,0 +1,40 @@
+"""All rows: those that are tried here, and those that are not, each with its reason."""
+
+from typing import Final
+
+from attacks import pods, rights
+from attacks.requests import Attack
+
+_ON_A_NODE: Final = "needs a node with cards"
+
+ELSEWHERE: Final = (
+    Attack(5, "`NVIDIA_VISIBLE_DEVICES=all` in a container with a share", state="elsewhere", walls="A",
+           note="`e2e/test_isolation_programs.py`: the container reads `void`"),
+    Attack(6, "Ascend's variables for all cards or slices", state="not built", walls="WA",
+           note="no Ascend cards yet"),
+    Attack(7, "an annotation `cdi.k8s.io/x: nvidia.com/gpu=all`", state="elsewhere", walls="KA",
+           note=f"not tried: {_ON_A_NODE}"),
+    Attack(20, "tolerations and selectors for a native or another's node", state="elsewhere", walls="CW",
+           note=f"not tried: {_ON_A_NODE}"),
+    Attack(27, "`mknod` of another card's node", state="elsewhere", walls="AS",
+           note=f"not tried: {_ON_A_NODE}"),
+    Attack(28, "past the library: no preload, a static program, direct calls", state="elsewhere", walls="A",
+           note="`e2e/test_isolation_programs.py`: told within 5 s, and no wall against direct calls"),
+    Attack(29, "another container's pages rewritten", state="elsewhere", walls="A",
+           note="`e2e/test_isolation.py`: the container cannot write them"),
+    Attack(31, "a Command in its own namespace with the UID of another's Job", state="elsewhere", walls="=",
+           note="controllers look for the Job in the Command's namespace"),
+    Attack(37, "calls to API server, metadata, kubelet, agents' metrics", state="elsewhere", walls="N",
+           note="not tried: the local cluster enforces no network policies"),
+    Attack(41, "a forbidden image or class hidden in an alternative", state="not built", walls="W",
+           note="no alternatives yet"),
+    Attack(42, "`needs` that are slow to compile", state="not built", walls="W", note="no `needs` yet"),
+    Attack(43, "a slice of another model, a MIG spelling past the cap", state="not built", walls="WC",
+           note="no slices yet"),
+    Attack(44, "a finalizer that keeps cards", state="elsewhere", walls="AC",
+           note=f"not tried: {_ON_A_NODE}"),
+    Attack(48, "all of these with the webhook away", state="elsewhere", walls="PF",
+           note="the column on the right"),
+)  # fmt: skip
+ATTACKS: Final = tuple(sorted((*pods.ATTACKS, *rights.ATTACKS, *ELSEWHERE), key=lambda attack: attack.row))
+TRIED: Final = tuple(attack for attack in ATTACKS if attack.state == "tried")
