@@ -12,8 +12,8 @@ After every command the invariants are checked. The commands::
     silent n1 | back n1                     its kubelet falls silent: who is there stays; or is back
     out-of-service n1                       an operator says that nothing runs on a silent node any more
     queue q vgpu-h20=6 parent=org           caps by the resource's short name; also deserved.vgpu-h20=4,
-                                            guarantee.vgpu-h20=2, priority=5, closed,
-                                            min-runtime=600 (seconds)
+                                            guarantee.vgpu-h20=2, priority=5, closed, keeps (it is not
+                                            reclaimable), min-runtime=600 (seconds)
     submit train queue=q class=low members=4 h20=1 memory=60Gi cores=100 cpu=4
                                             a gang; also min=2, single, value=1000, gate=foo.io/bar, whole,
                                             native, spill, limit=8Gi (the container's own memory limit),
@@ -181,7 +181,7 @@ class Script:
     # --- queues and gangs ------------------------------------------------------------------------
 
     def _do_queue(self, words: list[str]) -> None:
-        options = asks.options([word for word in words[1:] if word != "closed"])
+        options = asks.options([word for word in words[1:] if word not in {"closed", "keeps"}])
         amounts: dict[str, dict[str, int]] = {}
         for key, text in options.items():
             kind, _, name = key.rpartition(".")
@@ -194,6 +194,7 @@ class Script:
                 name=QueueName(words[0]),
                 parent=QueueName(options["parent"]) if "parent" in options else None,
                 open="closed" not in words,
+                reclaimable="keeps" not in words,
                 priority=int(options.get("priority", "0")),
                 capability=amounts.get("capability", {}),
                 deserved=amounts.get("deserved", {}),

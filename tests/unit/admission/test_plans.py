@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 from unit.admission import build
-from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.cluster import (
     Card,
     CardId,
@@ -98,6 +98,16 @@ def test_a_plan_says_why_its_victims_go(cause: Cause) -> None:
     text = plans.encode(plan, {})
     assert plans.decode(text, {}) == plan
     assert ("cause" in text) is (cause is not Cause.PRIORITY), "such a plan reads as it always did"
+
+
+def test_a_plan_says_what_queues_have_and_deserve() -> None:
+    accounts = (
+        Account("research", "volcano.sh/vgpu-h20", 0, 2_000_000),
+        Account("serving", "volcano.sh/vgpu-h20", 1 << 61, 0),
+    )
+    plan = record({}, state="waiting", victims=frozenset({uid()}), cause=Cause.RECLAIM, accounts=accounts)
+    assert plans.decode(plans.encode(plan, {}), {}) == plan
+    assert not plan.ready().accounts, "nobody goes for it any more"
 
 
 def test_a_plan_of_a_version_without_causes_makes_room_for_priority() -> None:

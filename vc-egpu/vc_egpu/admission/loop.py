@@ -151,7 +151,7 @@ class Loop:
         self._work.clock = self._parts.clock.now()
         self._work.wake_due()
         self._drive()
-        self._try_high()
+        self._try_those_that_take()
         self._work.reports.flag_ill_cards(self._mirror)
         if self._agenda.wants_decision and self._work.clock >= self._parts.decisions.next_at:
             self._decide()
@@ -216,18 +216,25 @@ class Loop:
         if isinstance(done, GateWrite) and done.error is None:
             self._let_go.add(done.gang)
 
-    def _try_high(self) -> None:
-        """See :meth:`.state.agenda.Agenda.low_runs`."""
+    def _try_those_that_take(self) -> None:
+        """See :meth:`.state.agenda.Agenda.victims_run`."""
         let_go, self._let_go = self._let_go, set()
         groups = self._mirror.groups
         as_a_whole = (key for key in let_go if key in groups and not groups[key].outstanding)
-        if any(self._is_of(ShareClass.LOW, key) for key in as_a_whole):
-            waiting = self._verdicts.waiting_for_cards()
-            self._agenda.low_runs(key for key in waiting if self._is_of(ShareClass.HIGH, key))
+        began = {self._class_of(key) for key in as_a_whole}
+        if not began & {ShareClass.LOW, ShareClass.UNSET}:
+            return
+        verdicts = self._verdicts
+        self._agenda.victims_run(
+            key
+            for key in verdicts.waiting_for_cards()
+            if (ShareClass.LOW in began and self._class_of(key) is ShareClass.HIGH)
+            or verdicts.would_take_back(key)
+        )
 
-    def _is_of(self, share_class: ShareClass, key: str) -> bool:
+    def _class_of(self, key: str) -> ShareClass | None:
         gang = self._mirror.state.gang(key)
-        return gang is not None and gang.share_class is share_class
+        return gang.share_class if gang is not None else None
 
     def _pod_changed(self, uid: PodUid) -> None:
         pod = self._mirror.pods.get(uid)

@@ -88,7 +88,14 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--burst", type=int)
     flags.add_argument("--port", type=int, default=DEFAULT_PORT, help="probes, metrics, snapshot; -1: none")
     flags.add_argument("--bind-address", default="::")
-    flags.add_argument("--no-preemption", action="store_true", help="never evict for priority")
+    flags.add_argument(
+        "--no-preemption", action="store_true", help="no gang goes for another one, whatever the cause"
+    )
+    flags.add_argument(
+        "--no-reclaim",
+        action="store_true",
+        help="queues take nothing back: what they deserve orders those that wait, and no more",
+    )
     flags.add_argument(
         "--unnamed-models-unlimited",
         action="store_true",
@@ -157,6 +164,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
     policy = Policy(
         unnamed_model_unlimited=flags.unnamed_models_unlimited,
         preemption=not flags.no_preemption,
+        reclaim=not flags.no_reclaim,
         replacement_hold_s=flags.replacement_hold_s,
         suspended_hold_s=max(0.0, flags.suspended_hold_s),
         min_runtime_s=max(0.0, flags.min_runtime_s),

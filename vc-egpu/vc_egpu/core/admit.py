@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Final
 
-from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import MemberPlacement
 from vc_egpu.core.model.findings import Finding, Limit
 from vc_egpu.core.model.gangs import GangView, Member
@@ -18,7 +17,6 @@ from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.placing.place import place, place_some, room_for
 from vc_egpu.core.queues import caps
 from vc_egpu.core.room import preempt
-from vc_egpu.core.room.causes import cause_for
 from vc_egpu.core.room.preempt import Patience, Room
 from vc_egpu.core.room.victims import prey
 from vc_egpu.core.standing import plans_in_force, replacements
@@ -71,7 +69,7 @@ class Attempt:
         """Step 5: what is placed or freed stays booked for the gang, and its victims go for no other gang."""
         trial, room = self._trial, self._room
         if isinstance(room, Room):
-            trial.effort.made_room(sum(len(found.pods) for found in prey(trial, room.cause).listed))
+            trial.effort.made_room(sum(len(found.pods) for found in prey(trial, room.hunt).listed))
             trial.charge(self._view.gang.queue, trial.amounts_of(entry.member for entry in room.seated))
             for eviction in room.evictions:
                 trial.leaving.update(dict.fromkeys(sorted(eviction.pods)))
@@ -84,8 +82,8 @@ class Attempt:
         """Step 6: the verdict, and the admission that goes with it."""
         key, room = self._view.gang.key, self._room
         if isinstance(room, Room):
-            verdict = plans_in_force.makes_room(self._trial, room.evictions, room.suspensions)
-            going = room.evictions, room.suspensions
+            going = room.evictions, room.suspensions, room.accounts
+            verdict = plans_in_force.makes_room(self._trial, *going)
             self._record.admits(Admission(key, self._placements(), *going), verdict)
         elif self._seated:
             found = diagnosis.placed(self._view, len(self._seated), self._left)
@@ -331,26 +329,20 @@ def _alike(members: Iterable[Member]) -> list[list[Member]]:
 # --- make room -----------------------------------------------------------------------------------
 
 
-def _cause(trial: Trial, view: GangView) -> Cause | None:
-    """The cause for which others may go now; None where nothing makes room for this gang."""
-    return cause_for(trial, view) if trial.effort.room > 0 else None
-
-
 def _make_room(trial: Trial, view: GangView, cores: Iterable[tuple[Member, ...]]) -> Room | Patience | None:
     """The cheapest room for any of these sets of members."""
-    cause = _cause(trial, view)
-    if cause is None:
+    if trial.effort.room <= 0:
         return None
     best: Room | None = None
     for number, core in enumerate(islice(cores, _MAX_PREEMPTING)):
         if number and trial.effort.spent:
             break
-        room = preempt.make_room(trial, view, core, cause)
+        room = preempt.make_room(trial, view, core)
         if isinstance(room, Patience):
             return room
         if room is not None:
             trial.unseat(room.seated)  # each core is tried on the same ledger
-            if best is None or room.harm < best.harm:
+            if best is None or (room.round, room.harm) < (best.round, best.harm):
                 best = room
     if best is not None:
         trial.reseat(best.seated)
@@ -361,13 +353,12 @@ def _make_room_for_some(
     trial: Trial, view: GangView, rest: Sequence[Member], allowed: list[Member]
 ) -> Room | Patience | None:
     """Room for the members that caps allow together, or else for those of one kind."""
-    cause = _cause(trial, view)
-    if not allowed or cause is None:
+    if not allowed or trial.effort.room <= 0:
         return None
     for number, members in enumerate(islice(_together(trial, view, rest, allowed), _MAX_PREEMPTING)):
         if number and trial.effort.spent:
             break
-        room = preempt.make_room_for_some(trial, view, members, cause)
+        room = preempt.make_room_for_some(trial, view, members)
         if room is not None:
             return room
     return None
@@ -388,4 +379,4 @@ def _together(
 def _no_room(
     trial: Trial, view: GangView, members: tuple[Member, ...], lacks: Member | None = None
 ) -> Finding:
-    return shortage(trial, view, members, _cause(trial, view), lacks)
+    return shortage(trial, view, members, lacks, tried=trial.effort.room > 0)

@@ -265,6 +265,7 @@ class World:
                 created=self.now,
                 suspends=suspends,
                 cause=admission.cause,
+                accounts=admission.accounts,
             )
             self.state.put_gang(replace(self.gang(admission.gang), plan=written))
 

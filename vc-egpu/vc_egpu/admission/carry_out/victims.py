@@ -57,7 +57,8 @@ class Victims:
             return  # all of them are asked about at once, and this comes again when they are
         rule = RULES[group.plan.cause]
         for pod in pods:
-            self.work.event(pod, rule.event, rule.said(self._called(key, group)))
+            told = rule.said(self._called(key, group), group.plan.accounts)
+            self.work.event(pod, rule.event, told)
         self.work.count("evicted", len(pods))
         tried = self.members.writes_of(key, group.plan)
         noted_at = self.suspending.telling.wall()
@@ -66,7 +67,7 @@ class Victims:
     def _suspend_for(self, key: str, group: Group, plan: PlanRecord) -> bool:
         """Have those leave their cards that can; whether they are to be waited for first."""
         left = self.suspending.left(plan.suspends)
-        why_order = RULES[plan.cause].said(self._called(key, group))
+        why_order = RULES[plan.cause].said(self._called(key, group), plan.accounts)
         for gang in sorted({str(pod.pod.gang) for pod in left}):
             pods = [pod.pod.uid for pod in left if pod.pod.gang == gang]
             why = self.suspending.order(gang, pods, self.plans.next_id(), why_order, plan.cause)

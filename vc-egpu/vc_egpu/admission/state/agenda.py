@@ -33,7 +33,7 @@ class Why(Enum):
     PASSED_OVER = "a write to its PodGroup ended that failed, took its plan, or kept a decision waiting"
     RETRY = "something failed for it, and its back-off is over"
     VICTIMS_STAY = "an order to evict, for it or of it, failed"
-    LOW_RUNS = "pods of low priority run now and can be evicted for it"
+    VICTIMS_RUN = "pods run now that may have to go for it"
     SAYS_IT_WAITS = "a member has its cards, says that it waits, and no verdict is known"
 
     # --- for all gangs ---------------------------------------------------------------------------
@@ -96,14 +96,15 @@ class Agenda:
         if self._all_for is None:
             self._all_for = why
 
-    def low_runs(self, waiting: Iterable[str]) -> None:
-        """A gang of low priority is on its way as a whole: high gangs that wait for cards are tried again.
+    def victims_run(self, waiting: Iterable[str]) -> None:
+        """A gang that may have to go is on its way as a whole: those that wait for cards are tried again.
 
-        A decision evicts no pod that is still gated. While the low gang's gates were standing, a high gang
-        could therefore find no victim in it; now it may.
+        A decision evicts no pod that is still gated. While the gang's gates were standing, another one could
+        therefore find no victim in it; now it may. ``waiting``: high gangs, if a low one is on its way, and
+        gangs whose queue takes back.
         """
         for gang in waiting:
-            self.try_again(gang, Why.LOW_RUNS)
+            self.try_again(gang, Why.VICTIMS_RUN)
 
     def review(self, nodes: Iterable[NodeName]) -> None:
         """These nodes changed, or what is planned there."""

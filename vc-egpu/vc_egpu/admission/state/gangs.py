@@ -148,6 +148,7 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
             created=plan.created,
             suspends=plan.suspends,
             cause=plan.cause,
+            accounts=plan.accounts,
         )
     return replace(
         group.decoded.gang,
@@ -257,6 +258,7 @@ def plan_for(
         victims=victims,
         suspends=suspends,
         cause=admission.cause,
+        accounts=admission.accounts,
         created=now,
         costly=bool(victims) or _is_in_debt(group, members),
     )

@@ -14,7 +14,7 @@ from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.state.tally import OVER
 from vc_egpu.admission.telling.reports import Reports, condition_of, says_it_waits
 from vc_egpu.core.model.cluster import PodPhase
-from vc_egpu.core.model.findings import Placed
+from vc_egpu.core.model.findings import AboveMinimum, Kept, Placed, Shortage
 from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, Reason, Verdict
 from vc_egpu.core.waiting import say
 
@@ -49,6 +49,14 @@ class Verdicts:
         """Gangs that found no cards."""
         short = {Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_TURN}
         return (key for key, verdict in self._now.items() if verdict.reason in short)
+
+    def would_take_back(self, key: str) -> bool:
+        """Whether the gang's queue has less than it deserves, and there was nothing to take back for it."""
+        finding = self._now[key].finding if key in self._now else None
+        if isinstance(finding, AboveMinimum):
+            finding = finding.why
+        found = finding.not_reclaimed if isinstance(finding, Shortage) else None
+        return found is not None and found.why is not Kept.BEYOND
 
 
 def said_now(

@@ -13,7 +13,7 @@ from vc_egpu.core.books.cow import Shards
 from vc_egpu.core.books.fit import NodeMasks
 from vc_egpu.core.books.ledger import Flags, Ints, Ledger
 from vc_egpu.core.books.planned import PlannedMembers, discard
-from vc_egpu.core.books.use import QueueUse
+from vc_egpu.core.books.use import Holders, QueueUse
 from vc_egpu.core.model.cluster import (
     Gang,
     Node,
@@ -31,7 +31,7 @@ from vc_egpu.core.model.cluster import (
     plan_key,
 )
 from vc_egpu.core.model.gangs import GangView, Intern, Mark, mark_of, view_of
-from vc_egpu.core.model.resources import amounts
+from vc_egpu.core.model.resources import amounts, parts
 
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 _SPARE_SHAPES: Final = 10_000
@@ -73,7 +73,9 @@ class Notable:
 class Index:
     """Ledger, queue use, the pods of gangs and of nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, card_mib: Mapping[str, int] | None = None) -> None:
+        self.card_mib: Mapping[str, int] = card_mib or {}
+        """The table: memory of one card in MiB, by model."""
         self.generation = 0
         self.ledger = Ledger()
         self.nodes: Shards[NodeName, Node] = Shards()
@@ -95,13 +97,14 @@ class Index:
         self.pods_of: dict[str, dict[PodUid, None]] = {}
         self.pods_on: dict[NodeName, dict[PodUid, None]] = {}
         self.notable = Notable()
+        self.holders = Holders()
         self.low_gangs: dict[str, None] = {}
         """Gangs of low priority, running or not."""
         self.reserved: dict[str, None] = {}
         """Gangs that are to get cards before others, see :class:`.cluster.Reservation`."""
         self.intern = Intern()
         self._most_parts = _SPARE_PARTS
-        self._pod_charges: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
+        self._pod_charges: dict[PodUid, tuple[QueueName, str | None, Mapping[str, int]]] = {}
         self._views: dict[str, GangView] = {}
         self._marks: dict[str, Mark | None] = {}
         self._masks = NodeMasks(self.ledger)
@@ -142,9 +145,9 @@ class Index:
         self._marks.clear()
 
     def amounts_of(self, shape_id: int, shape: PodShape) -> Mapping[str, int]:
-        """What one pod of this shape counts in its queue."""
+        """What one pod of this shape counts in its queue, and its parts of cards."""
         if shape_id not in self._amounts:
-            self._amounts[shape_id] = amounts(shape)
+            self._amounts[shape_id] = amounts(shape) | parts(shape, self.card_mib)
         return self._amounts[shape_id]
 
     def _amounts_for(self, shape: PodShape) -> Mapping[str, int]:
@@ -287,13 +290,16 @@ class Index:
         if queue is None or pod.phase not in _HOLDING:
             return
         charge = self.amounts_of(self.shape_ids[pod.uid], pod.shape)
-        self._pod_charges[pod.uid] = (queue, charge)
+        self._pod_charges[pod.uid] = (queue, pod.gang, charge)
+        self.holders.add(queue, pod.gang)
         self.uses.add(queue, charge)
 
     def _uncharge_pod(self, uid: PodUid) -> None:
-        charge = self._pod_charges.pop(uid, None)
-        if charge is not None:
-            self.uses.add(*charge, -1)
+        found = self._pod_charges.pop(uid, None)
+        if found is not None:
+            queue, gang, charge = found
+            self.holders.add(queue, gang, -1)
+            self.uses.add(queue, charge, -1)
 
     # --- gangs -----------------------------------------------------------------------------------
 

@@ -42,8 +42,8 @@ class ClusterState:
     """Nodes, pods, gangs and queues, kept current by their watcher. Not thread-safe."""
 
     def __init__(self, models: dict[str, int] | None = None) -> None:
-        self._index = Index()
         self._models = dict(models or {})
+        self._index = Index(self._models)
         self._kept: dict[str, dict[PodUid, Pod]] = {}
 
     def put_node(self, node: Node) -> None:
@@ -147,7 +147,7 @@ def index_of(snapshot: Snapshot) -> Index:
 
 def fresh_index(snapshot: Snapshot) -> Index:
     """The sums over a snapshot, counted from its values alone."""
-    index = Index()
+    index = Index(snapshot.models)
     for queue in snapshot.queues.values():
         index.put_queue(queue)
     for node in snapshot.nodes.values():

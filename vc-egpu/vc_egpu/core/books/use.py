@@ -1,9 +1,33 @@
 """What queues use: own sums, and sums over everything below each queue."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from vc_egpu.core.model.cluster import QueueName
 from vc_egpu.core.model.resources import add_to
+
+
+class Holders:
+    """Which gangs have pods on nodes, by the queue that these count in."""
+
+    def __init__(self) -> None:
+        self._pods: dict[QueueName, dict[str, int]] = {}
+
+    def add(self, queue: QueueName, gang: str | None, pods: int = 1) -> None:
+        """So many more pods of the gang count there, or with a negative number fewer."""
+        if gang is None:
+            return
+        counts = self._pods.setdefault(queue, {})
+        add_to(counts, gang, pods)
+        if not counts:
+            del self._pods[queue]
+
+    def queues(self) -> Iterable[QueueName]:
+        """The queues that have any."""
+        return self._pods.keys()
+
+    def gangs(self, queue: QueueName) -> Iterable[str]:
+        """The keys of this queue's."""
+        return self._pods.get(queue, {}).keys()
 
 
 class QueueUse:

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from vc_egpu.core.check.recount import HOLDING, use_by_queue
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     FULL_CORES_PERCENT,
     Card,
@@ -354,25 +355,34 @@ def _limits(snapshot: Snapshot, queue: Queue, used: Iterable[str], *, unlimited:
 
 def _victims(snapshot: Snapshot) -> Iterable[Violation]:
     for told in snapshot.pods.values():
-        share_class = _class_of(snapshot, told)
-        if told.suspend_ordered and share_class not in (ShareClass.LOW, None):
-            text = "is told to leave its cards, and is not of low priority"
+        if told.suspend_ordered and _class_of(snapshot, told) is ShareClass.HIGH:
+            text = "is told to leave its cards, and is of high priority"
             yield Violation(Rule.VICTIM, f"pod {told.namespace}/{told.name}", text)
     for gang in snapshot.gangs.values():
-        if gang.plan is None or not gang.plan.victims:
+        plan = gang.plan
+        if plan is None or not plan.victims:
             continue
-        subject = f"gang {gang.key}"
-        if gang.share_class is not ShareClass.HIGH:
-            yield Violation(Rule.VICTIM, subject, "has victims without being of high priority")
-        for uid in sorted(gang.plan.victims):
+        if plan.cause is not Cause.RECLAIM and gang.share_class is not ShareClass.HIGH:
+            yield Violation(Rule.VICTIM, f"gang {gang.key}", "has victims without being of high priority")
+        for uid in sorted(plan.victims):
             pod = snapshot.pods.get(uid)
-            owner = snapshot.gangs.get(pod.gang) if pod is not None and pod.gang is not None else None
-            if pod is not None and owner is None:
-                yield Violation(Rule.VICTIM, subject, f"its victim {pod.namespace}/{pod.name} is no gang's")
-            elif pod is not None and _class_of(snapshot, pod) is not ShareClass.LOW:
-                yield Violation(
-                    Rule.VICTIM, subject, f"its victim {uid} of {pod.gang} is not of low priority"
-                )
+            wrong = _wrong_victim(snapshot, gang, plan.cause, pod) if pod is not None else ""
+            if wrong:
+                yield Violation(Rule.VICTIM, f"gang {gang.key}", wrong)
+
+
+def _wrong_victim(snapshot: Snapshot, gang: Gang, cause: Cause, pod: Pod) -> str:
+    """Why the pod may not go for this gang; empty if it may."""
+    owner = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
+    if owner is None:
+        return f"its victim {pod.namespace}/{pod.name} is no gang's"
+    share_class = _class_of(snapshot, pod)
+    if cause is not Cause.RECLAIM:
+        low = share_class is ShareClass.LOW
+        return "" if low else f"its victim {pod.uid} of {pod.gang} is not of low priority"
+    if share_class is ShareClass.HIGH:
+        return f"its victim {pod.uid} of {pod.gang} is of high priority"
+    return f"takes {pod.uid} back from its own queue" if owner.queue == gang.queue else ""
 
 
 def _reasons(snapshot: Snapshot, reasons: Mapping[str, Reason]) -> Iterable[Violation]:

@@ -1,5 +1,6 @@
 """Why a gang has to go. The cause travels with it: decision, plan, order, event, metric."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -26,3 +27,18 @@ class Cause(StrEnum):
     """The pod was bound without a plan."""
     WISH = "wish"
     """A user of the gang asked for a pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What one queue has, and deserves, of one kind of card; in millionths of a card.
+
+    A share counts as the larger one of its parts of a card's memory and of its compute. A queue that names
+    nothing deserves nothing.
+    """
+
+    queue: str
+    resource: str
+    """The kind of card: ``volcano.sh/vgpu-<model>``, or ``volcano.sh/gpu-<model>`` for native ones."""
+    has_microcards: int
+    deserved_microcards: int

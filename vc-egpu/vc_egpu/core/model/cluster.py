@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType, TypeVar
 
-from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
 
 CardId = NewType("CardId", str)
@@ -319,6 +319,8 @@ class PlanInForce:
     """Those of the victims that are to be suspended, not evicted."""
     cause: Cause = Cause.PRIORITY
     """Why the victims go."""
+    accounts: tuple[Account, ...] = ()
+    """See :attr:`.plan.Admission.accounts`."""
 
 
 @dataclass(frozen=True, slots=True)

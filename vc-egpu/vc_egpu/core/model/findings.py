@@ -7,6 +7,7 @@ Values only. The waiting room finds them (:mod:`vc_egpu.core.waiting.shortage` a
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from vc_egpu.core.model.causes import Account
 from vc_egpu.core.model.cluster import Instant, NodeName, QueueName
 
 # --- what is asked for ---------------------------------------------------------------------------
@@ -320,6 +321,28 @@ class Spared(Enum):
     """There would be no room without them either."""
 
 
+class Kept(Enum):
+    """Why a gang whose queue deserves cards takes none back."""
+
+    BEYOND = auto()
+    """With the gang its queue would have more than it deserves."""
+    NOBODY = auto()
+    """No queue that gives back has more than it deserves."""
+    NOT_ENOUGH = auto()
+    """What those queues may give back would not make room."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotReclaimed:
+    """Why nothing is taken back."""
+
+    why: Kept
+    resource: str
+    """The kind of card that decides it."""
+    account: Account | None = None
+    """What the gang's queue would have with it, where that is more than it deserves."""
+
+
 @dataclass(frozen=True, slots=True)
 class NoVictims:
     """Making room was tried, and no gang goes."""
@@ -351,6 +374,8 @@ class Shortage:
     claimed: Claimed | None = None
     own: OwnClaim | None = None
     no_victims: NoVictims | None = None
+    not_reclaimed: NotReclaimed | None = None
+    """None: its queue deserves nothing of what it asks for."""
     brief: bool = False
     """The decision had told very many gangs already: what is short was not looked for."""
 
@@ -375,6 +400,8 @@ class MakingRoom:
     suspended_pods: int
     cards: int
     """That all of these pods hold."""
+    accounts: tuple[Account, ...] = ()
+    """What the gang's queue and those of its victims have and deserve, where that is why they go."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.cluster import MemberPlacement, PodUid, Reservation
 from vc_egpu.core.model.reasons import Verdict
 
@@ -49,6 +49,9 @@ class Admission:
     """By plan key; these members are to be added to what the gang already runs."""
     evictions: tuple[Eviction, ...] = ()
     suspensions: tuple[Suspension, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    """What the gang's queue and those of its victims have and deserve, where that is why they go. The gang's
+    own queue comes first."""
 
     @property
     def cause(self) -> Cause:

@@ -58,6 +58,9 @@ class Policy:
     unnamed_model_unlimited: bool = False
     """True: a queue that does not name a model does not cap it, as in Volcano."""
     preemption: bool = True
+    """False: no gang goes for another one, whatever the cause."""
+    reclaim: bool = True
+    """Whether queues take back what they deserve. False: ``deserved`` orders, and no more."""
     replacement_hold_s: float = 60.0
     """How long a running gang keeps a failed member's cards for the replacement."""
     suspended_hold_s: float = 60.0
@@ -67,7 +70,7 @@ class Policy:
     """A gang that began less than this ago is evicted for others only if nothing else helps. Queues may say
     otherwise."""
     reserve_after_s: float = 300.0
-    """A gang that has been the first of its queue and class for so long, with only cards missing, claims some.
+    """A gang that was the first of its queue and class for so long, with only cards missing, claims some.
     Infinite: none ever does."""
     max_gang_members: int = 2048
     max_victim_candidates: int = 512

@@ -5,6 +5,7 @@ Every other module takes the spelling from here.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 from vc_egpu.core.model.cluster import FULL_CORES_PERCENT, CardAsk, PodShape, Resources
@@ -23,6 +24,12 @@ PODS: Final = "pods"
 
 AMOUNT_LIMIT: Final = 1 << 48
 """Larger amounts are taken as this: 256 TiB of memory, and sums of 32,768 of them still fit 63 bits."""
+
+PARTS_PREFIX: Final = "card-parts/"
+"""Before the name of a model's resource: what is counted there in millionths of a card. Ours alone; no object
+of the API server names it."""
+MICROCARDS: Final = 1_000_000
+"""One card in those units."""
 
 PERMILLE: Final = 1000
 _NOISE: Final = 1e-6
@@ -104,6 +111,29 @@ def amounts(shape: PodShape) -> dict[str, int]:
     add_to(total, PODS, 1)
     for name, amount in requests.scalars.items():
         add_to(total, name, clamp(amount))
+    return total
+
+
+def microcards(memory_mib: int, cores_percent: int, card_mib: int) -> int:
+    """The larger one of two parts of a card, or of several cards: of their memory and of their compute.
+
+    ``card_mib``: memory of one card; 0 where it is not known, then compute alone counts. Rounded down, so
+    that shares which fill what a queue deserves never add up to more.
+    """
+    by_memory = memory_mib * MICROCARDS // card_mib if card_mib > 0 else 0
+    return max(by_memory, cores_percent * MICROCARDS // FULL_CORES_PERCENT)
+
+
+def parts(shape: PodShape, card_mib: Mapping[str, int]) -> dict[str, int]:
+    """Millionths of cards that one pod of this shape takes, by :data:`PARTS_PREFIX` and resource.
+
+    ``card_mib``: memory of one card by model.
+    """
+    total: dict[str, int] = {}
+    for ask in shape.asks:
+        part = microcards(clamp(ask.memory_mib), ask.cores_percent, card_mib.get(ask.model, 0))
+        each = MICROCARDS if ask.whole or ask.native else part
+        add_to(total, PARTS_PREFIX + slot_resource(ask), ask.cards * each)
     return total
 
 

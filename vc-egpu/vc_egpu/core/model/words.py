@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
+from vc_egpu.core.model.causes import Account
+from vc_egpu.core.model.resources import MICROCARDS, NATIVE_PREFIX, SHARED_PREFIX
+
 FEW: Final = 3
 """Names that a sentence can bear."""
 _DAY_S: Final = 86400
@@ -34,3 +37,27 @@ def utc(moment: float) -> str:
 def _months(year: int) -> tuple[int, ...]:
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     return (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+def balance(accounts: Sequence[Account]) -> str:
+    """What queues have of what they deserve: ``research has 1 of 4 h20, serving has 6 of 2 h20``."""
+    return ", ".join(f"{entry.queue} has {has_of(entry)}" for entry in accounts)
+
+
+def has_of(account: Account) -> str:
+    """``1.5 of 4 h20``, in cards."""
+    has, deserved = cards(account.has_microcards), cards(account.deserved_microcards)
+    return f"{has} of {deserved} {kind(account.resource)}"
+
+
+def kind(resource: str) -> str:
+    """What users call a kind of card: ``h20``, or ``native h20``."""
+    if resource.startswith(NATIVE_PREFIX):
+        return f"native {resource.removeprefix(NATIVE_PREFIX)}"
+    return resource.removeprefix(SHARED_PREFIX)
+
+
+def cards(microcards: int) -> str:
+    """Cards with up to two decimals. Less than a hundredth of a card, but not none, is ``0.01``."""
+    hundredths = max(round(microcards * 100 / MICROCARDS), 1 if microcards > 0 else 0)
+    return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".")

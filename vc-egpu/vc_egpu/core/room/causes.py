@@ -4,14 +4,17 @@ A new cause gets its row here. The search for victims (:mod:`.preempt`) asks the
 by name.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from vc_egpu.core.books.capacity import candidates
-from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.cluster import Pod, ShareClass
-from vc_egpu.core.model.gangs import GangView, shares_of
+from vc_egpu.core.model.gangs import GangView, Member, shares_of
+from vc_egpu.core.model.words import balance
+from vc_egpu.core.room import reclaim
+from vc_egpu.core.room.hunt import Hunt
 from vc_egpu.core.trial.trial import Trial
 
 Price = tuple[int, int, float, tuple[str, ...]]
@@ -22,11 +25,9 @@ Price = tuple[int, int, float, tuple[str, ...]]
 class Taking:
     """How a decision makes room for one cause."""
 
-    may_ask: Callable[[Trial, GangView], bool]
-    """Whether others go for this gang at all."""
-    gangs: Callable[[Trial], Collection[str]]
-    """Keys of the gangs that may be taken, in any order."""
-    members: Callable[[Trial, GangView], Sequence[Pod]]
+    hunts: Callable[[Trial, GangView, Sequence[Member]], Iterable[Hunt]]
+    """The rounds in which others are looked for, who go for these members of a gang; none: nobody goes."""
+    members: Callable[[Trial, GangView, Hunt], Sequence[Pod]]
     """The placed members of such a gang that may go."""
     price: Callable[[Trial, Iterable[Pod]], Price]
     """The cost of these victims; smaller is better."""
@@ -43,16 +44,17 @@ class Rule:
     taking: Taking | None = None
     """None: no decision looks for victims for this cause."""
 
-    def said(self, whom: str = "") -> str:
-        """The sentence for one victim."""
-        return self.sentence.format(whom=whom)
+    def said(self, whom: str = "", accounts: Sequence[Account] = ()) -> str:
+        """The sentence for one victim. ``accounts``: see :attr:`.plan.Admission.accounts`."""
+        told = self.sentence.format(whom=whom)
+        return f"{told}: {balance(accounts)}" if accounts else told
 
 
-def cause_for(trial: Trial, view: GangView) -> Cause | None:
-    """The first cause for which others may go to make room for this gang; None where there is none."""
-    if spares(trial, view):
-        return None
-    return next((cause for cause, taking in _TAKINGS.items() if taking.may_ask(trial, view)), None)
+def hunts_for(trial: Trial, view: GangView, members: Sequence[Member]) -> Iterator[Hunt]:
+    """The rounds in which others are looked for to make room for these members, one after the other."""
+    if not spares(trial, view):
+        for taking in _TAKINGS.values():
+            yield from taking.hunts(trial, view, members)
 
 
 def spares(trial: Trial, view: GangView) -> bool:
@@ -89,20 +91,17 @@ def price(trial: Trial, pods: Iterable[Pod]) -> Price:
 # --- priority ------------------------------------------------------------------------------------
 
 
-def _is_high(trial: Trial, view: GangView) -> bool:
-    return trial.policy.preemption and view.gang.share_class is ShareClass.HIGH
+def _for_high(trial: Trial, view: GangView, _members: Sequence[Member]) -> Iterable[Hunt]:
+    may_ask = trial.policy.preemption and view.gang.share_class is ShareClass.HIGH
+    return (Hunt(Cause.PRIORITY),) if may_ask else ()
 
 
-def _low_gangs(trial: Trial) -> Collection[str]:
-    return trial.index.low_gangs
-
-
-def _low_members(trial: Trial, view: GangView) -> Sequence[Pod]:
+def _low_members(trial: Trial, view: GangView, hunt: Hunt) -> Sequence[Pod]:
     """The members that run as low. A gang that goes whole goes only if all of it is low.
 
     Each pod keeps the class with which it got its cards, whatever class its gang has now.
     """
-    high = {pod.uid for pod in view.placed if pod.shares and trial.index.class_of(pod) is not ShareClass.LOW}
+    high = {pod.uid for pod in view.placed if pod.shares and trial.index.class_of(pod) > hunt.most}
     if high and not view.gang.single:
         return ()
     return tuple(pod for pod in view.placed if pod.uid not in high)
@@ -117,9 +116,13 @@ RULES: Final[Mapping[Cause, Rule]] = {
     Cause.PRIORITY: Rule(
         _PREEMPTED,
         "makes room for {whom} of higher priority",
-        Taking(_is_high, _low_gangs, _low_members, price),
+        Taking(_for_high, _low_members, price),
     ),
-    Cause.RECLAIM: Rule(_PREEMPTED, "makes room for {whom}, whose queue has less than it deserves"),
+    Cause.RECLAIM: Rule(
+        _PREEMPTED,
+        "makes room for {whom}, whose queue has less than it deserves",
+        Taking(reclaim.hunts, reclaim.members, price),
+    ),
     Cause.GUARANTEE: Rule(_PREEMPTED, "makes room for {whom}, whose queue is guaranteed these cards"),
     Cause.DEFRAGMENTATION: Rule(_PREEMPTED, "moves to other cards, so that {whom} fits"),
     Cause.HEALTH: Rule(_REPLACED, "a card of its gang is ill"),

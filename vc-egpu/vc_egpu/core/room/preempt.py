@@ -17,13 +17,15 @@ import numpy as np
 
 from vc_egpu.core.books.capacity import rooms
 from vc_egpu.core.books.ledger import Ints
-from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.cluster import NodeName, Pod, PodUid
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Eviction, Suspension
 from vc_egpu.core.placing.place import Group, groups_of, place
-from vc_egpu.core.room.causes import Price, taking
+from vc_egpu.core.room.causes import Price, hunts_for, taking
+from vc_egpu.core.room.hunt import Hunt
 from vc_egpu.core.room.lateness import Lateness, lateness, stages
+from vc_egpu.core.room.reclaim import Excess, accounts, asked
 from vc_egpu.core.room.reduce import Atom, Complete, Reduction
 from vc_egpu.core.room.victims import (
     Allowance,
@@ -59,7 +61,11 @@ class Room:
     evictions: tuple[Eviction, ...]
     suspensions: tuple[Suspension, ...]
     harm: Harm
-    cause: Cause
+    hunt: Hunt
+    round: int
+    """The number of the hunt: what an earlier one finds is preferred."""
+    accounts: tuple[Account, ...] = ()
+    """See :attr:`.plan.Admission.accounts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +75,31 @@ class Patience:
     pods: tuple[PodUid, ...]
 
 
-def make_room(
-    trial: Trial, view: GangView, members: Sequence[Member], cause: Cause
-) -> Room | Patience | None:
-    """Find the cheapest victims without which all members fit, and book the members; None without any."""
-    contest = _Contest(trial, view, members, cause)
+def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
+    """Find the cheapest victims without which all members fit, and book the members; None without any.
+
+    One hunt after the other is tried, up to the first that finds enough.
+    """
+    for number, hunt in enumerate(hunts_for(trial, view, members)):
+        contest = _Contest(trial, view, members, hunt)
+        found = None if number else _patience(trial, contest)
+        if found is not None:
+            return found
+        best = contest.cheapest()
+        room = contest.room(best, number) if best is not None else None
+        if room is not None:
+            return room
+    return None
+
+
+def _patience(trial: Trial, contest: "_Contest") -> Patience | None:
+    """Whether no victim is needed."""
     leaving, dozing = soon_gone(trial), soon_asleep(trial)
     with _slept(trial, dozing):
         if (leaving or dozing) and contest.fits_without(leaving):
             # A pod can be terminating and suspending at once.
             return Patience(tuple(dict.fromkeys((*leaving, *dozing))))
-    best = contest.cheapest()
-    if best is None:
-        return None
-    evicted, asleep = [pod.uid for pod in best.evicted], [pod.uid for pod in best.asleep if pod.shares]
-    with _slept(trial, asleep):
-        lifted = trial.lift(evicted)
-        seated = place(trial, view, members, known=True)
-        trial.put_back(lifted)
-    if seated is None:
-        return None
-    going = grouped(trial, evicted, cause), suspended(trial, asleep, cause)
-    return Room(seated, *going, best.harm, cause)
+    return None
 
 
 @contextmanager
@@ -103,13 +112,11 @@ def _slept(trial: Trial, uids: Iterable[PodUid]) -> Iterator[None]:
         trial.wake(done)
 
 
-def make_room_for_some(
-    trial: Trial, view: GangView, members: Sequence[Member], cause: Cause
-) -> Room | Patience | None:
+def make_room_for_some(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
     """Room for as many of the members as can have it, all of them, half of them, ... one of them."""
     count = len(members)
     while count:
-        room = make_room(trial, view, members[:count], cause)
+        room = make_room(trial, view, members[:count])
         if room is not None:
             return room
         count //= 2
@@ -128,10 +135,10 @@ class _Choice:
 class _Contest:
     """One gang's search for victims. The trial's ledger is as before after every call."""
 
-    def __init__(self, trial: Trial, view: GangView, members: Sequence[Member], cause: Cause) -> None:
+    def __init__(self, trial: Trial, view: GangView, members: Sequence[Member], hunt: Hunt) -> None:
         self._trial = trial
-        self._cause = cause
-        self._price = taking(cause).price
+        self._hunt = hunt
+        self._price = taking(hunt.cause).price
         self._view = view
         self._members = members
         self._groups = groups_of(trial, view, members)
@@ -184,10 +191,10 @@ class _Contest:
 
     def cheapest(self) -> _Choice | None:
         """The victims; None if the gang does not fit whichever of them go."""
-        if not prey(self._trial, self._cause).takes(self._trial, self._view, self._groups):
+        if not prey(self._trial, self._hunt).takes(self._trial, self._view, self._groups):
             return None  # not even with all candidates gone
         useful = self._useful_nodes()
-        found = candidates(self._trial, self._view, useful, self._cause)
+        found = candidates(self._trial, self._view, useful, self._hunt)
         able = sleepers(self._trial, found, useful)
         for part in self._parts(able):
             asleep = self._asleep_of(part)
@@ -212,6 +219,23 @@ class _Contest:
         """Those that are not evicted with this part. They may still be suspended, which loses nothing."""
         last = max((candidate.lateness for candidate in part), default=Lateness.USUAL)
         return [candidate for candidate in found if not candidate.evictable or candidate.lateness > last]
+
+    def room(self, best: _Choice, number: int) -> Room | None:
+        """The members booked, with the chosen victims gone. ``number``: of this hunt."""
+        trial, hunt = self._trial, self._hunt
+        evicted, asleep = [pod.uid for pod in best.evicted], [pod.uid for pod in best.asleep if pod.shares]
+        with _slept(trial, asleep):
+            lifted = trial.lift(evicted)
+            seated = place(trial, self._view, self._members, known=True)
+            trial.put_back(lifted)
+        if seated is None:
+            return None
+        going = grouped(trial, evicted, hunt.cause), suspended(trial, asleep, hunt.cause)
+        told: tuple[Account, ...] = ()
+        if hunt.cause is Cause.RECLAIM:
+            asks = asked(trial, self._members)
+            told = accounts(trial, self._view, asks, (*best.evicted, *best.asleep))
+        return Room(seated, *going, best.harm, hunt, number, told)
 
     def _choice(self, evicted: tuple[Pod, ...], asleep: tuple[Pod, ...]) -> _Choice:
         first, second = self.price(evicted), self.price(asleep)
@@ -250,7 +274,7 @@ class _Contest:
 
     def _together(self, able: list[Candidate]) -> list[Candidate]:
         """As many as may be suspended all at once, the first ones first."""
-        allowance = Allowance(self._trial, self._guarantees, self._host_free)
+        allowance = Allowance(self._trial, self._guarantees, self._host_free, self._excess())
         return [candidate for candidate in able if allowance.takes(candidate.pods)]
 
     def _mixed(
@@ -287,12 +311,14 @@ class _Contest:
         if not listed:
             return None
         best: tuple[Price, tuple[Pod, ...]] | None = None
-        for order in self._orders(listed):
-            found = Reduction(self).run(listed, order)
-            if found is None:
-                break
-            priced = (self.price(found), found)
-            best = min(best, priced, key=lambda entry: entry[0]) if best is not None else priced
+        # Not all gangs of a queue that gives back may go together: its small ones may do, or a large one.
+        for able in (listed,) if self._hunt.quarry is None else (listed, listed[::-1]):
+            for order in self._orders(able):
+                found = Reduction(self).run(able, order)
+                if found is None:
+                    break
+                priced = (self.price(found), found)
+                best = min(best, priced, key=lambda entry: entry[0]) if best is not None else priced
         if len(listed) <= _COMPLETE_GANGS:
             start = best if best is not None else None
             best = Complete(self, listed, start).run()
@@ -300,9 +326,12 @@ class _Contest:
 
     def allowance(self) -> Allowance:
         """Whether the guarantees of the victims' queues hold, and hosts take those that are suspended."""
-        settled = Allowance(self._trial, self._guarantees)
+        settled = Allowance(self._trial, self._guarantees, excess=self._excess())
         settled.takes(self._evicted)
         return settled.suspending(self._host_free) if self._suspends else settled
+
+    def _excess(self) -> Excess | None:
+        return Excess(self._trial, self._hunt) if self._hunt.quarry is not None else None
 
     def price(self, pods: Iterable[Pod]) -> Price:
         """The cost of a set of victims."""

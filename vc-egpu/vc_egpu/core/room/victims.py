@@ -1,9 +1,10 @@
 """The candidates: which gangs may be suspended or evicted to make room.
 
-The cause says which gangs it may take (:mod:`.causes`). They go as a whole, or by members above their
-minimum. Gangs that a PodDisruptionBudget protects are spared. So are gangs whose queue would fall below its
-guarantee. A gang is suspended only if each of its members can be, and the hosts have memory for it.
-Bare pods may be suspended and are never evicted: no controller makes them again.
+The cause says which gangs it may take (:mod:`.causes`), in each round of the search (:mod:`.hunt`). They go
+as a whole, or by members above their minimum. Gangs that a PodDisruptionBudget protects are spared. So are
+gangs whose queue would fall below its guarantee. A gang is suspended only if each of its members can be, and
+the hosts have memory for it. Bare pods may be suspended and are never evicted: no controller makes them
+again.
 """
 
 import math
@@ -19,7 +20,10 @@ from vc_egpu.core.model.gangs import GangView, shares_of, task_counts, task_mini
 from vc_egpu.core.model.plan import Eviction, Suspension
 from vc_egpu.core.placing.place import Group
 from vc_egpu.core.room.causes import taking
+from vc_egpu.core.room.departures import Departures, Totals, add_use, departures, moment
+from vc_egpu.core.room.hunt import Hunt, gangs
 from vc_egpu.core.room.lateness import Lateness, lateness
+from vc_egpu.core.room.reclaim import Excess
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
 from vc_egpu.core.trial.trial import Trial
@@ -53,10 +57,10 @@ class Candidate:
 
 
 def candidates(
-    trial: Trial, preemptor: GangView, useful: Collection[NodeName], cause: Cause
+    trial: Trial, preemptor: GangView, useful: Collection[NodeName], hunt: Hunt
 ) -> list[Candidate]:
     """All gangs that may be evicted, cheapest first. ``useful``: nodes the preemptor may go to."""
-    known = prey(trial, cause)
+    known = prey(trial, hunt)
     if len(useful) == len(trial.index.nodes):
         return [candidate for candidate in known.listed if candidate.key != preemptor.gang.key]
     found = []
@@ -69,7 +73,7 @@ def candidates(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prey:
-    """All candidates of one cause, and what would be booked without them."""
+    """All candidates of one hunt, and what would be booked without them."""
 
     listed: list[Candidate]
     without: Ledger
@@ -101,27 +105,27 @@ def are_enough(ledger: Ledger, groups: Iterable[Group]) -> bool:
     )
 
 
-def prey(trial: Trial, cause: Cause) -> Prey:
+def prey(trial: Trial, hunt: Hunt) -> Prey:
     """All candidates. They are found once per decision, and again after victims were chosen."""
-    moment = len(trial.leaving) + len(trial.suspending)
-    then, known = trial.notes.get(cause, (-1, None))
-    if then == moment and isinstance(known, Prey):
+    now = moment(trial)
+    then, known = trial.notes.get(hunt, (-1, None))
+    if then == now and isinstance(known, Prey):
         return known
-    rule = taking(cause)
+    rule = taking(hunt.cause)
     listed = []
     spared: list[Pod] = []
     nodes = trial.index.nodes
     coming = {pod.gang for pod in trial.coming_back()}
-    for key in sorted(rule.gangs(trial)):
+    for key in sorted(gangs(trial, hunt)):
         view = trial.index.view(key)
         if view.planned or any(pod.uid in trial.suspending for pod in view.placed):
             continue
         if any(pod.protected for pod in view.placed):
-            spared += rule.members(trial, view)
+            spared += rule.members(trial, view, hunt)
             continue
         if key in coming:
             continue  # it takes seconds, then suspending it again is enough
-        pods = tuple(pod for pod in rule.members(trial, view) if pod.uid not in trial.leaving)
+        pods = tuple(pod for pod in rule.members(trial, view, hunt) if pod.uid not in trial.leaving)
         bare = any(pod.bare for pod in pods)
         if bare and not all(may_be_suspended(trial, pod) for pod in pods):
             spared += pods
@@ -137,7 +141,7 @@ def prey(trial: Trial, cause: Cause) -> Prey:
         for booking in claim.bookings.values():
             without.remove(booking)  # for some gang it is room
     found = Prey(listed, without, _without_too(trial, without, spared) if spared else None)
-    trial.notes[cause] = (moment, found)
+    trial.notes[hunt] = (now, found)
     return found
 
 
@@ -219,9 +223,6 @@ def may_go(view: GangView, pods: tuple[Pod, ...], going: Collection[PodUid]) -> 
     return enough and len(stay) >= view.gang.min_member
 
 
-Totals = dict[QueueName, dict[str, int]]
-
-
 class Guarantees:
     """What queues are guaranteed, against what evictions would take from them."""
 
@@ -230,29 +231,8 @@ class Guarantees:
         # Room that moves between two queues below a common ancestor does not leave that ancestor.
         self._shared = frozenset(trial.chain(preemptor.gang.queue))
         self._any = any(queue.guarantee for queue in trial.queues.values())
-        self._leaving: dict[QueueName, dict[str, int]] = {}
-        self._counted: dict[PodUid, None] = {}
-        """The pods whose use is counted there."""
-        if self._any:
-            # A suspended pod uses nothing of what its queue is guaranteed.
-            pods = trial.index.pods
-            asleep = [uid for uid in trial.index.notable.suspended if pods[uid].suspend_ordered]
-            gone = (*trial.leaving, *trial.suspending, *trial.index.notable.terminating)
-            self._counted = dict.fromkeys([*gone, *asleep])
-            for uid in self._counted:
-                pod = trial.index.pods.get(uid)
-                if pod is not None:
-                    self._take(self._leaving, pod)
-
-    def _take(self, totals: dict[QueueName, dict[str, int]], pod: Pod, times: int = 1) -> None:
-        gang = self._trial.index.gangs.get(pod.gang) if pod.gang is not None else None
-        if gang is None:
-            return
-        amounts = self._trial.index.amounts_of(self._trial.index.shape_ids[pod.uid], pod.shape)
-        for name in self._trial.chain(gang.queue):
-            total = totals.setdefault(name, {})
-            for resource, amount in amounts.items():
-                total[resource] = total.get(resource, 0) + times * amount
+        # A suspended pod uses nothing of what its queue is guaranteed.
+        self._gone = departures(trial) if self._any else Departures({}, {})
 
     def amounts(self, pods: Iterable[Pod]) -> Totals:
         """What these pods use, by queue; empty where no queue has a guarantee.
@@ -261,8 +241,8 @@ class Guarantees:
         keeps its suspended pods too.
         """
         taken: Totals = {}
-        for pod in pods if self._any else ():
-            self._take(taken, pod, 0 if pod.uid in self._counted else 1)
+        if self._any:
+            add_use(self._trial, taken, pods, counted=self._gone.pods)
         return {name: amounts for name, amounts in taken.items() if name not in self._shared}
 
     def allow(self, taken: Totals) -> bool:
@@ -274,7 +254,7 @@ class Guarantees:
         if queue is None:
             return True
         use = self._trial.use_of(name)
-        leaving = self._leaving.get(name, {})
+        leaving = self._gone.of(name)
         return all(
             use.get(resource, 0) - leaving.get(resource, 0) - amounts[resource] >= guaranteed
             for resource, guaranteed in queue.guarantee.items()
@@ -285,10 +265,17 @@ class Guarantees:
 class Allowance:
     """Which victims may go together: asked one by one, each counted with those taken before."""
 
-    def __init__(self, trial: Trial, guarantees: Guarantees, host_free: Ints | None = None) -> None:
-        """``host_free``: by row, where they are to be suspended."""
+    def __init__(
+        self,
+        trial: Trial,
+        guarantees: Guarantees,
+        host_free: Ints | None = None,
+        excess: Excess | None = None,
+    ) -> None:
+        """``host_free``: by row, where they are to be suspended. ``excess``: where queues take back."""
         self._trial = trial
         self._guarantees = guarantees
+        self._excess = excess
         self._free = host_free
         self._taken: Totals = {}
         self._hosts: dict[int, int] = {}
@@ -311,6 +298,8 @@ class Allowance:
             for resource, amount in self._taken.get(name, {}).items():
                 amounts[resource] = amounts.get(resource, 0) + amount
         if not self._guarantees.allow(taken):
+            return False
+        if self._excess is not None and not self._excess.takes(listed):
             return False
         self._taken.update(taken)
         for row, more in hosts.items():

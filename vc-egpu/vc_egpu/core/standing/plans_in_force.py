@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from vc_egpu.core.books.booking import Booking
+from vc_egpu.core.model.causes import Account
 from vc_egpu.core.model.cluster import PodPhase, PodUid, Snapshot, SuspensionState
 from vc_egpu.core.model.findings import GivenUp, Placed
 from vc_egpu.core.model.gangs import GangView, short_of, task_of
@@ -124,7 +125,10 @@ def _review_one(trial: Trial, record: Recorder, view: GangView, claim: Claim) ->
         record.waits(
             view,
             makes_room(
-                trial, victims.grouped(trial, going, plan.cause), victims.suspended(trial, dozing, plan.cause)
+                trial,
+                victims.grouped(trial, going, plan.cause),
+                victims.suspended(trial, dozing, plan.cause),
+                plan.accounts,
             ),
         )
 
@@ -143,10 +147,15 @@ def _leave_room(trial: Trial, view: GangView, claim: Claim, going: Sequence[PodU
         return not _no_room(trial, view)
 
 
-def makes_room(trial: Trial, evictions: Sequence[Eviction], suspensions: Sequence[Suspension]) -> Verdict:
+def makes_room(
+    trial: Trial,
+    evictions: Sequence[Eviction],
+    suspensions: Sequence[Suspension],
+    accounts: Sequence[Account] = (),
+) -> Verdict:
     """What is said of a gang that waits until these are gone, or suspended."""
     left: tuple[Eviction | Suspension, ...] = (*evictions, *suspensions)
-    found = diagnosis.making_room(evictions, suspensions, victims.cards_held(trial, left))
+    found = diagnosis.making_room(evictions, suspensions, victims.cards_held(trial, left), accounts)
     return say.verdict(found)
 
 

@@ -11,7 +11,6 @@ from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import AskNeed, Assignment, Need, seats_of
 from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.ledger import Flags, Ledger
-from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
@@ -73,7 +72,7 @@ class Trial:
         self.claims = Claims(index)
         self._use: dict[QueueName, dict[str, int]] = {}
         self._needs: dict[tuple[int, ShareClass], Need] = {}
-        self.notes: dict[Cause, tuple[int, object]] = {}
+        self.notes: dict[object, tuple[int, object]] = {}
         """What the search for victims keeps for the next gang of the same decision."""
         self._versions: dict[QueueName, int] = {}
         self._rows_of: dict[str, dict[int, int]] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from vc_egpu.core.model.causes import Account
 from vc_egpu.core.model.findings import (
     AboveMinimum,
     CardRequest,
@@ -52,7 +53,12 @@ def room_soon(view: GangView, members: Sequence[Member], pods: Sequence[object])
     return RoomSoon(request_of(members), view.gang.queue, len(pods))
 
 
-def making_room(evictions: Sequence[Eviction], suspensions: Sequence[Suspension], cards: int) -> MakingRoom:
+def making_room(
+    evictions: Sequence[Eviction],
+    suspensions: Sequence[Suspension],
+    cards: int,
+    accounts: Sequence[Account] = (),
+) -> MakingRoom:
     """These go for the gang, or leave their cards. ``cards``: what they hold."""
     return MakingRoom(
         evicted=tuple(sorted(entry.gang for entry in evictions)),
@@ -60,6 +66,7 @@ def making_room(evictions: Sequence[Eviction], suspensions: Sequence[Suspension]
         suspended=tuple(sorted(entry.gang for entry in suspensions)),
         suspended_pods=sum(len(entry.pods) for entry in suspensions),
         cards=cards,
+        accounts=tuple(accounts),
     )
 
 

@@ -8,8 +8,9 @@ from functools import singledispatch
 from typing import Final, assert_never
 
 from vc_egpu.core.model import findings
+from vc_egpu.core.model.causes import Account
 from vc_egpu.core.model.cluster import OUT_OF_SERVICE
-from vc_egpu.core.model.findings import Finding, NodeResource, Rule, Spared
+from vc_egpu.core.model.findings import Finding, Kept, NodeResource, Rule, Spared
 from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, SURPLUS_NUMBER, Reason, Verdict
 from vc_egpu.core.model.resources import (
     CORES_TOTAL_SUFFIX,
@@ -21,7 +22,7 @@ from vc_egpu.core.model.resources import (
     is_model_key,
     model_of,
 )
-from vc_egpu.core.model.words import few, utc
+from vc_egpu.core.model.words import balance, few, has_of, kind, utc
 
 _MOST_KINDS: Final = 8
 """Kinds of cards that a sentence names: all others are counted."""
@@ -230,6 +231,8 @@ def _shortage(finding: findings.Shortage) -> Said:
         texts.append(_own(finding.own))
     if finding.no_victims is not None:
         texts.append(_no_victims(finding.no_victims))
+    if finding.not_reclaimed is not None:
+        texts.append(_not_reclaimed(finding.not_reclaimed))
     is_overtaken = finding.claimed is not None and finding.claimed.fit == finding.wanted
     reason = Reason.WAITING_FOR_TURN if is_overtaken else Reason.WAITING_FOR_CARDS
     return reason, _sentences(texts), _shortage_numbers(finding)
@@ -372,6 +375,20 @@ def _no_victims(finding: findings.NoVictims) -> str:
             assert_never(finding.why)
 
 
+def _not_reclaimed(finding: findings.NotReclaimed) -> str:
+    what = kind(finding.resource)
+    match finding.why:
+        case Kept.BEYOND if finding.account is not None:
+            queue = finding.account.queue
+            return f"it takes nothing back, because with it {queue} would have {has_of(finding.account)}"
+        case Kept.BEYOND | Kept.NOBODY:
+            return f"no queue that gives back has more {what} than it deserves"
+        case Kept.NOT_ENOUGH:
+            return f"what queues have above what they deserve of {what} would not make room"
+        case _:
+            assert_never(finding.why)
+
+
 @_said.register
 def _room_soon(finding: findings.RoomSoon) -> Said:
     pods = f"{_plural(finding.leaving, 'pod')} already leaving {_are(finding.leaving)} gone"
@@ -397,7 +414,28 @@ def _making_room(finding: findings.MakingRoom) -> Said:
         going.append(_going(finding.evicted_pods, finding.evicted, "gone"))
     hold = "they hold" if pods > 1 else "it holds"
     text = f"waits until {' and '.join(going)}; {hold} {_plural(finding.cards, 'card')}"
+    if finding.accounts:
+        text = _sentences([text, f"queues get what they deserve: {balance(finding.accounts)}"])
+        numbers.update(_account_numbers(finding.accounts))
     return Reason.WAITING_FOR_EVICTION, text, numbers
+
+
+def _account_numbers(accounts: Sequence[Account]) -> Numbers:
+    """Millionths of cards of both sides, as far as numbers can say it."""
+    own, *others = accounts
+    numbers: Numbers = {
+        "queue": own.queue,
+        "resource": own.resource,
+        "has_microcards": own.has_microcards,
+        "deserved_microcards": own.deserved_microcards,
+    }
+    if others:
+        numbers.update(
+            from_queue=others[0].queue,
+            from_has_microcards=others[0].has_microcards,
+            from_deserved_microcards=others[0].deserved_microcards,
+        )
+    return numbers
 
 
 def _going(pods: int, gangs: Sequence[str], done: str) -> str:

@@ -39,7 +39,8 @@ from vc_egpu.core.model.findings import (
 )
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.placing.place import Group, groups_of
-from vc_egpu.core.room.causes import spares
+from vc_egpu.core.room import reclaim
+from vc_egpu.core.room.causes import hunts_for, spares
 from vc_egpu.core.room.victims import Guarantees, Prey, are_enough, prey
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.trial import Trial
@@ -55,10 +56,11 @@ def shortage(
     trial: Trial,
     view: GangView,
     members: Sequence[Member],
-    cause: Cause | None,
     lacks: Member | None = None,
+    *,
+    tried: bool,
 ) -> Shortage:
-    """No place for all of them now. ``cause``: making room for it was tried and failed; None: it was not.
+    """No place for all of them now. ``tried``: making room was tried where the rules allow it, and failed.
 
     The finding looks at a few kinds of members, however many there are. ``lacks``: one of a kind that is
     known to have too few places.
@@ -93,7 +95,8 @@ def shortage(
         standby=standby,
         claimed=claimed,
         own=_own(trial, view),
-        no_victims=_no_victims(trial, view, groups, worst, cause) if explained or cause is None else None,
+        no_victims=_no_victims(trial, view, groups, worst) if explained and tried else _refused(trial, view),
+        not_reclaimed=reclaim.why_not(trial, view, members) if tried else None,
         brief=not explained,
     )
 
@@ -270,12 +273,16 @@ def _own(trial: Trial, view: GangView) -> OwnClaim | None:
     return OwnClaim(claim.cards, tuple(names), claim.since, claim.waits_for, claim.until)
 
 
-def _no_victims(
-    trial: Trial, view: GangView, groups: Sequence[Group], worst: Group, cause: Cause | None
-) -> NoVictims | None:
-    """Why making room failed, or is not tried. ``worst``: the group of which most members lack a place."""
-    if cause is None:
-        return NoVictims(Spared.REFUSED) if spares(trial, view) else None
+def _refused(trial: Trial, view: GangView) -> NoVictims | None:
+    return NoVictims(Spared.REFUSED) if spares(trial, view) else None
+
+
+def _no_victims(trial: Trial, view: GangView, groups: Sequence[Group], worst: Group) -> NoVictims | None:
+    """Why making room by priority failed. ``worst``: the group of which most members lack a place."""
+    hunts = list(hunts_for(trial, view, worst.members))
+    hunt = next((hunt for hunt in hunts if hunt.cause is Cause.PRIORITY), None)
+    if hunt is None:
+        return _refused(trial, view)
     coming = trial.coming_back()
     free = _places(trial.ledger, worst)
     lifted = trial.lift(pod.uid for pod in coming)
@@ -283,7 +290,7 @@ def _no_victims(
     trial.put_back(lifted)
     if more > free:
         return NoVictims(Spared.COMING_BACK, tuple(sorted({str(pod.gang) for pod in coming})))
-    everybody = prey(trial, cause)
+    everybody = prey(trial, hunt)
     if everybody.takes(trial, view, groups) and _is_guaranteed(trial, view, everybody):
         return NoVictims(Spared.GUARANTEED)
     if everybody.spared is not None and are_enough(everybody.spared, groups):

@@ -20,7 +20,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.cluster import Card, CardId, Instant, MemberPlacement, Node, NodeName, PodUid, Share
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import (
@@ -55,6 +55,12 @@ _SpillRow = tuple[ContainerName, _CardCount, MemoryMib, CoresPercent, _Kind, Mem
 _ContainerRow = _PlainRow | _SpillRow
 _TaskRow = tuple[_Index, _Index, _Index, _CardString, _ShortUid]
 _PodRow = tuple[_ShortUid, _Index, _Index, _CardString]
+_Microcards = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
+_AccountRow = tuple[
+    Annotated[str, Field(max_length=253)], Annotated[str, Field(max_length=317)], _Microcards, _Microcards
+]
+"""Queue, kind of card, and what the queue has and deserves of it."""
+_MOST_ACCOUNTS: Final = 8
 _TaskName = Annotated[str, Field(min_length=1, max_length=names.LONGEST_TASK, pattern=r"^[^/]+$")]
 
 
@@ -76,6 +82,7 @@ class _WirePlan(BaseModel):
     suspends: Annotated[tuple[_ShortUid, ...], Field(max_length=MAX_VICTIMS)] = ()
     cause: CauseWord = Cause.PRIORITY
     """Absent on plans of versions that knew no other cause."""
+    accounts: Annotated[tuple[_AccountRow, ...], Field(max_length=_MOST_ACCOUNTS)] = ()
     costly: bool = False
     nodes: Annotated[
         tuple[
@@ -113,6 +120,8 @@ class PlanRecord:
     """Those of the victims that are suspended, not evicted."""
     cause: Cause = Cause.PRIORITY
     """Why the victims go."""
+    accounts: tuple[Account, ...] = ()
+    """What queues have and deserve, where that is why they go; the gang's own comes first."""
     costly: bool = False
     """Others went for it, or for members that have not been bound yet. A plan that is ready has no victims
     any more, and still had its price."""
@@ -130,7 +139,7 @@ class PlanRecord:
 
     def ready(self) -> "PlanRecord":
         """The same plan once its victims are gone."""
-        return replace(self, state="ready", victims=frozenset(), suspends=frozenset())
+        return replace(self, state="ready", victims=frozenset(), suspends=frozenset(), accounts=())
 
 
 def task_name(text: str) -> str:
@@ -188,6 +197,7 @@ def encode(record: PlanRecord, nodes: Mapping[NodeName, Node]) -> str:
         victims=tuple(_short_uid(uid) for uid in sorted(record.victims)),
         suspends=tuple(_short_uid(uid) for uid in sorted(record.suspends)),
         cause=record.cause,
+        accounts=tuple(_account_row(account) for account in record.accounts[:_MOST_ACCOUNTS]),
         costly=record.costly,
         nodes=tuple(tables.nodes),
         shapes=tuple(tables.shapes),
@@ -238,12 +248,17 @@ def decode(text: str, nodes: Mapping[NodeName, Node]) -> PlanRecord:
             victims=frozenset(PodUid(_long_uid(uid)) for uid in wire.victims),
             suspends=frozenset(PodUid(_long_uid(uid)) for uid in wire.suspends),
             cause=wire.cause,
+            accounts=tuple(Account(*row) for row in wire.accounts),
             costly=wire.costly,
             created=wire.created,
             lost=frozenset(lost),
         )
     except ValueError as error:
         raise AnnotationError(str(error)) from error
+
+
+def _account_row(account: Account) -> _AccountRow:
+    return account.queue, account.resource, account.has_microcards, account.deserved_microcards
 
 
 class _Tables:
