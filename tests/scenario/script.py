@@ -13,7 +13,8 @@ After every command the invariants are checked. The commands::
     out-of-service n1                       an operator says that nothing runs on a silent node any more
     queue q vgpu-h20=6 parent=org           caps by the resource's short name; also deserved.vgpu-h20=4,
                                             guarantee.vgpu-h20=2, priority=5, closed, keeps (it is not
-                                            reclaimable), min-runtime=600 (seconds)
+                                            reclaimable), no-preemption (not within its cap),
+                                            min-runtime=600 (seconds)
     submit train queue=q class=low members=4 h20=1 memory=60Gi cores=100 cpu=4
                                             a gang; also min=2, single, value=1000, gate=foo.io/bar, whole,
                                             native, spill, limit=8Gi (the container's own memory limit),
@@ -75,6 +76,7 @@ from vc_egpu.core.model.plan import Plan
 from vc_egpu.sim.world import Tasks, World
 
 _PREFIX = "volcano.sh/"
+_SWITCHES = {"closed", "keeps", "no-preemption"}
 _CLASSES = {"high": ShareClass.HIGH, "low": ShareClass.LOW, "unset": ShareClass.UNSET}
 
 
@@ -181,7 +183,7 @@ class Script:
     # --- queues and gangs ------------------------------------------------------------------------
 
     def _do_queue(self, words: list[str]) -> None:
-        options = asks.options([word for word in words[1:] if word not in {"closed", "keeps"}])
+        options = asks.options([word for word in words[1:] if word not in _SWITCHES])
         amounts: dict[str, dict[str, int]] = {}
         for key, text in options.items():
             kind, _, name = key.rpartition(".")
@@ -195,6 +197,7 @@ class Script:
                 parent=QueueName(options["parent"]) if "parent" in options else None,
                 open="closed" not in words,
                 reclaimable="keeps" not in words,
+                preempts_within="no-preemption" not in words,
                 priority=int(options.get("priority", "0")),
                 capability=amounts.get("capability", {}),
                 deserved=amounts.get("deserved", {}),

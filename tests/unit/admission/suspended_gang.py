@@ -129,7 +129,7 @@ def states(stage: Stage) -> list[tuple[bool, SuspensionState]]:
     return [(found.suspend_ordered, found.suspension) for found in pods]
 
 
-def waiting_for(stage: Stage, victims: set[PodUid], suspends: set[PodUid]) -> None:
+def waiting_for(stage: Stage, victims: set[PodUid], suspends: set[PodUid], **changes: Any) -> None:
     """A gang of high priority whose plan waits."""
     stage.put("pods", pod("g-w-0", uid="pod-0"))
     members = {"w/0": planned("pod-0")}
@@ -139,6 +139,7 @@ def waiting_for(stage: Stage, victims: set[PodUid], suspends: set[PodUid]) -> No
         members=members,
         victims=frozenset(victims),
         suspends=frozenset(suspends),
+        **changes,
     )
     stage.put("podgroups", group(members=1, annotations={names.PLAN: text}))
     stage.conductor.carry_out(Plan(1), 1000.0)

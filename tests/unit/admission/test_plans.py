@@ -12,6 +12,7 @@ from vc_egpu.core.model.cluster import (
     Node,
     NodeName,
     PodUid,
+    QueueName,
     Resources,
     Share,
     plan_key,
@@ -108,6 +109,12 @@ def test_a_plan_says_what_queues_have_and_deserve() -> None:
     plan = record({}, state="waiting", victims=frozenset({uid()}), cause=Cause.RECLAIM, accounts=accounts)
     assert plans.decode(plans.encode(plan, {}), {}) == plan
     assert not plan.ready().accounts, "nobody goes for it any more"
+
+
+def test_a_plan_says_in_which_cap_its_victims_make_room() -> None:
+    plan = record({}, state="waiting", victims=frozenset({uid()}), relieves=QueueName("org"))
+    assert plans.decode(plans.encode(plan, {}), {}) == plan
+    assert plan.ready().relieves is None
 
 
 def test_a_plan_of_a_version_without_causes_makes_room_for_priority() -> None:

@@ -7,11 +7,19 @@ from unit.admission.build import added, group, node, pod, queue
 from unit.admission.stage import GROUPS, LoopStage, loop_on
 from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.reasons import Reason
-from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.codec import cluster_codec, plans
 from vc_egpu.volcano.words import names
 
 TAKER = "default/t"
 H20 = "volcano.sh/vgpu-h20"
+
+
+def test_a_queue_says_whether_high_gangs_make_room_in_its_cap() -> None:
+    document = queue()
+    assert cluster_codec.queue(document).preempts_within
+    for value, preempts in (("true", True), ("false", False), ("no", True)):
+        document["metadata"]["annotations"] = {names.PREEMPT_WITHIN_QUEUE: value}
+        assert cluster_codec.queue(document).preempts_within is preempts
 
 
 def two_queues(stage: LoopStage) -> None:

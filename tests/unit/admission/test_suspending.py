@@ -29,8 +29,9 @@ from unit.admission.suspended_gang import (
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.telling import suspension_words as words
 from vc_egpu.admission.view import View
+from vc_egpu.core.books.state import index_of
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import PodUid, SuspensionState
+from vc_egpu.core.model.cluster import PodUid, QueueName, SuspensionState
 from vc_egpu.core.model.plan import Eviction, Plan, Resume, Suspension
 from vc_egpu.volcano.codec.suspension import PodSuspension, SuspendOrder
 from vc_egpu.volcano.words import names
@@ -103,6 +104,25 @@ def test_a_node_that_brings_nobody_back_is_named(stage: Stage) -> None:
     late = "its node takes longer than 60 s"
     until(stage, lambda: late in (said_of(stage, f"{PODS}/v-0") or words.Said("", "", "")).message)
     assert states(stage) == [(False, SuspensionState.SUSPENDED)] * 2, "booked in full all the while"
+
+
+@pytest.mark.parametrize(("relieves", "counts"), [("team", 0), ("elsewhere", 2), (None, 2)])
+def test_those_that_make_room_in_their_own_cap_count_in_no_queue(
+    stage: Stage, relieves: QueueName | None, counts: int
+) -> None:
+    """The order says so: the next leader counts alike. Once it is taken back they count again."""
+    waiting_for(stage, set(UIDS), set(UIDS), relieves=relieves)
+    until(stage, lambda: ordered(stage))
+    orders = [order_on(stage, uid) for uid in UIDS]
+    assert {order.off_quota for order in orders if order} == {counts == 0}
+
+    def used() -> int:
+        use = index_of(stage.mirror.snapshot()).uses.total[QueueName("team")]
+        return use["volcano.sh/vgpu-h20"] - 1  # the gang that waits for them
+
+    assert used() == counts
+    stage.conductor.carry_out(Plan(2, resumes=(Resume(VICTIM, frozenset(UIDS)),)), 1000.0)
+    assert used() == 2
 
 
 def test_nobody_is_evicted_until_all_who_can_have_left_for_a_while(stage: Stage) -> None:

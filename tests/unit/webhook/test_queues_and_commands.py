@@ -268,6 +268,16 @@ def test_caps_on_what_counts_nothing_are_refused() -> None:
     assert "vgpu-<model>-memory" in refused
 
 
+@pytest.mark.parametrize("value", ["no", "False", "", 1])
+def test_the_switch_on_a_queue_is_true_or_false(value: object) -> None:
+    obj, key = copy.deepcopy(A), "egpu.volcano.sh/preempt-within-queue"
+    obj["metadata"]["annotations"] = {key: value}
+    assert message(obj) == f'metadata.annotations["{key}"]: {str(value)!r} is neither "true" nor "false"'
+    assert not message(obj, obj), "it stood there before"
+    obj["metadata"]["annotations"][key] = "false"
+    assert not message(obj)
+
+
 def test_a_change_of_labels_asks_nobody() -> None:
     obj = copy.deepcopy(A)
     obj["metadata"]["labels"] = {"x": "y"}

@@ -227,7 +227,7 @@ class Loop:
         verdicts = self._verdicts
         self._agenda.victims_run(
             key
-            for key in verdicts.waiting_for_cards()
+            for key in verdicts.waiting_for_room()
             if (ShareClass.LOW in began and self._class_of(key) is ShareClass.HIGH)
             or verdicts.would_take_back(key)
         )

@@ -11,13 +11,14 @@ from itertools import islice, product
 from typing import Final
 
 from vc_egpu.core.model.cluster import MemberPlacement
-from vc_egpu.core.model.findings import Finding, Limit
+from vc_egpu.core.model.findings import Finding, Limit, OverCap
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.placing.place import place, place_some, room_for
 from vc_egpu.core.queues import caps
 from vc_egpu.core.room import preempt
 from vc_egpu.core.room.preempt import Patience, Room
+from vc_egpu.core.room.relief import quota_of
 from vc_egpu.core.room.victims import prey
 from vc_egpu.core.standing import plans_in_force, replacements
 from vc_egpu.core.trial.claims import Claim
@@ -75,6 +76,9 @@ class Attempt:
                 trial.leaving.update(dict.fromkeys(sorted(eviction.pods)))
             for suspension in room.suspensions:
                 trial.told_to_leave(sorted(suspension.pods))
+            going = [uid for entry in room.evictions for uid in sorted(entry.pods)]
+            going += [uid for entry in room.suspensions for uid in sorted(entry.pods)]
+            trial.forgo(quota_of(trial, going, room.hunt.relieves))
             self._seated = room.seated
         replacements.hand_over(self._own, self._seated)
 
@@ -84,7 +88,8 @@ class Attempt:
         if isinstance(room, Room):
             going = room.evictions, room.suspensions, room.accounts
             verdict = plans_in_force.makes_room(self._trial, *going)
-            self._record.admits(Admission(key, self._placements(), *going), verdict)
+            admission = Admission(key, self._placements(), *going, relieves=room.hunt.relieves)
+            self._record.admits(admission, verdict)
         elif self._seated:
             found = diagnosis.placed(self._view, len(self._seated), self._left)
             self._record.admits(Admission(key, self._placements()), say.verdict(found))
@@ -176,20 +181,29 @@ class _Minimum(Attempt):
         return None
 
     def make_room(self) -> None:
-        if self._forbidden is None and not self._seated:
-            self._room = _make_room(self._trial, self._view, self._allowed())
+        if self._seated:
+            return
+        allowed = self._allowed() if self._forbidden is None else self._over_a_full_cap()
+        self._room = _make_room(self._trial, self._view, allowed)
+
+    def _over_a_full_cap(self) -> Iterator[tuple[Member, ...]]:
+        """The sets that only the present use of queues forbids."""
+        for number, core in enumerate(self._cores):
+            found = self._forbids(number)
+            if isinstance(found, OverCap) and not found.limit.never:
+                yield core
 
     def _say_why(self, patience: Patience | None) -> None:
         trial, view = self._trial, self._view
         found: Finding
-        if self._forbidden is not None:
+        if patience is not None:
+            core = next(self._allowed(), self._cores[0])
+            found = diagnosis.room_soon(view, core, patience.pods)
+        elif self._forbidden is not None:
             found = self._forbidden
         else:
             core = next(self._allowed())
-            if patience is not None:
-                found = diagnosis.room_soon(view, core, patience.pods)
-            else:
-                found = _no_room(trial, view, core, self._lacking(core))
+            found = _no_room(trial, view, core, self._lacking(core))
         verdict = say.verdict(found)
         self._record.refuse_alike(trial, view, verdict, by_cap=self._forbidden is not None)
         self._record.waits(view, verdict)
@@ -219,8 +233,12 @@ class _Surplus(Attempt):
         self._left = len(self._waiting) - len(self._seated)
 
     def make_room(self) -> None:
-        if not self._seated:
+        if self._seated:
+            return
+        if self._allowed:
             self._room = _make_room_for_some(self._trial, self._view, self._waiting, self._allowed)
+        elif self._limit is not None and not self._limit.never and self._trial.effort.room > 0:
+            self._room = preempt.make_room_for_some(self._trial, self._view, self._waiting)
 
     def _say_why(self, patience: Patience | None) -> None:
         trial, view, first = self._trial, self._view, self._waiting[:1]

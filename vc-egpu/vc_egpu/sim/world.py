@@ -226,7 +226,10 @@ class World:
                 if victim is None or victim.phase is not PodPhase.PLACED:
                     continue
                 if uid in gang.plan.suspends:
-                    self._order(uid, ordered=True)
+                    relieves = gang.plan.relieves
+                    owner = snapshot.gangs.get(str(victim.gang))
+                    frees = owner is not None and self.state.is_below(owner.queue, relieves)
+                    self._order(uid, ordered=True, off_quota=frees)
                 else:
                     self.terminate(victim)
 
@@ -266,6 +269,7 @@ class World:
                 suspends=suspends,
                 cause=admission.cause,
                 accounts=admission.accounts,
+                relieves=admission.relieves,
             )
             self.state.put_gang(replace(self.gang(admission.gang), plan=written))
 
@@ -327,7 +331,7 @@ class World:
             )
         )
 
-    def _order(self, uid: PodUid, *, ordered: bool) -> None:
+    def _order(self, uid: PodUid, *, ordered: bool, off_quota: bool = False) -> None:
         """The order to leave its cards, on the pod or off it."""
         pod = self.snapshot().pods.get(uid)
         if pod is None or pod.phase is not PodPhase.PLACED or pod.suspend_ordered is ordered:
@@ -339,7 +343,12 @@ class World:
         since = self.now if ordered else 0.0
         self.state.put_pod(
             replace(
-                pod, suspend_ordered=ordered, suspend_order=number, suspended_since=since, suspension=state
+                pod,
+                suspend_ordered=ordered,
+                suspend_order=number,
+                suspended_since=since,
+                suspension=state,
+                off_quota=off_quota,
             )
         )
 

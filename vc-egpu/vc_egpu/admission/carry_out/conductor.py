@@ -29,7 +29,7 @@ from vc_egpu.admission.recovery.rolling import RollBacks
 from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.suspension import stranded
-from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S, Suspending
+from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S, Order, Suspending
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Instant, PodPhase, PodUid
 from vc_egpu.core.model.gangs import lacking, task_counts
@@ -103,7 +103,7 @@ class Conductor:
             self.suspending.resume(resume)
         for wish in plan.suspensions:
             self.suspending.order(
-                wish.gang, wish.pods, self.plans.next_id(), RULES[wish.cause].said(), wish.cause
+                wish.gang, wish.pods, Order(self.plans.next_id(), RULES[wish.cause].said(), wish.cause)
             )
         for eviction in plan.evictions:
             self.victims.replace_broken(eviction)

@@ -16,7 +16,7 @@ from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Unknow
 from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.gangs import Group, called
 from vc_egpu.admission.state.refusals import AGAIN_S
-from vc_egpu.admission.suspension.suspending import Suspending
+from vc_egpu.admission.suspension.suspending import Order, Suspending
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodPhase, PodUid
 from vc_egpu.core.model.plan import Eviction
@@ -70,11 +70,20 @@ class Victims:
         why_order = RULES[plan.cause].said(self._called(key, group), plan.accounts)
         for gang in sorted({str(pod.pod.gang) for pod in left}):
             pods = [pod.pod.uid for pod in left if pod.pod.gang == gang]
-            why = self.suspending.order(gang, pods, self.plans.next_id(), why_order, plan.cause)
+            order = Order(
+                self.plans.next_id(), why_order, plan.cause, off_quota=self._frees_quota(gang, plan)
+            )
+            why = self.suspending.order(gang, pods, order)
             if why:
                 self.plans.strip(key, group, f"gang {gang} stays on its cards: {why}")
                 break
         return bool(left)
+
+    def _frees_quota(self, gang: str, plan: PlanRecord) -> bool:
+        """Whether the gang makes room in a cap that it counts in itself."""
+        state = self.work.mirror.state
+        known = state.gang(gang)
+        return plan.relieves is not None and known is not None and state.is_below(known.queue, plan.relieves)
 
     def _called(self, key: str, group: Group) -> str:
         return called(group, self.work.mirror.members.get(key, {}).values())

@@ -105,6 +105,7 @@ class Answers:
             is_paused(decoded) and pod.uid not in self.unfit,
             pod.uid in self.late,
             pod.uid in self.stranded,
+            order is not None and order.off_quota,
         )
         if known == seen(pod):
             return decoded  # nearly always, and at every event of every pod
@@ -118,6 +119,7 @@ class Answers:
             pause_wished=known[5],
             overdue=known[6],
             stranded=known[7],
+            off_quota=known[8],
         )
         return replace(decoded, pod=fresh)
 
@@ -170,7 +172,7 @@ def bears_order(decoded: DecodedPod) -> bool:
     return names.SUSPEND in _annotations(decoded)
 
 
-def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, bool, bool, bool, bool]:
+def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, bool, bool, bool, bool, bool]:
     """All that a decision sees of a pod's suspension."""
     return (
         pod.suspend_ordered,
@@ -181,6 +183,7 @@ def seen(pod: Pod) -> tuple[bool, tuple[int, int], Instant, SuspensionState, boo
         pod.pause_wished,
         pod.overdue,
         pod.stranded,
+        pod.off_quota,
     )
 
 

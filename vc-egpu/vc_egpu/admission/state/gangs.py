@@ -149,6 +149,7 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
             suspends=plan.suspends,
             cause=plan.cause,
             accounts=plan.accounts,
+            relieves=plan.relieves,
         )
     return replace(
         group.decoded.gang,
@@ -259,6 +260,7 @@ def plan_for(
         suspends=suspends,
         cause=admission.cause,
         accounts=admission.accounts,
+        relieves=admission.relieves,
         created=now,
         costly=bool(victims) or _is_in_debt(group, members),
     )

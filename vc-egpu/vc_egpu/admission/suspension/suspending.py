@@ -41,13 +41,23 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """What pods are told that have to leave their cards for a while."""
+
+    plan_id: str
+    """``<lease epoch>-<counter>``."""
+    why: str
+    cause: Cause
+    off_quota: bool = False
+    """See :attr:`.cluster.Pod.off_quota`."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Begun:
     """Orders that are being written."""
 
     pods: frozenset[PodUid]
-    plan_id: str
-    why: str
-    cause: Cause
+    order: Order
     since: int
 
 
@@ -105,7 +115,7 @@ class Suspending:
 
     # --- what decisions ask for ------------------------------------------------------------------
 
-    def order(self, key: str, pods: Collection[PodUid], plan_id: str, why: str, cause: Cause) -> str:
+    def order(self, key: str, pods: Collection[PodUid], order: Order) -> str:
         """Have these pods of a gang leave their cards; why that cannot be, else an empty text."""
         members = self.mirror.members.get(key, {})
         left = [members[uid] for uid in sorted(pods) if uid in members and _is_placed(members[uid])]
@@ -115,10 +125,8 @@ class Suspending:
             if is_new and not _is_fit(pod):
                 return f"pod {pod.pod.name} cannot be suspended: {self._why_not(pod)}"
         if key not in self._begun and any(not pod.pod.suspend_ordered for pod in left):
-            logger.info("gang %s: %d pods are suspended: %s", key, len(left), why)
-            self._begun[key] = _Begun(
-                frozenset(pods), plan_id, why[:MAX_WHY], cause, int(self.telling.wall())
-            )
+            logger.info("gang %s: %d pods are suspended: %s", key, len(left), order.why)
+            self._begun[key] = _Begun(frozenset(pods), order, int(self.telling.wall()))
             self.mirror.agenda.look_at(key)
         return ""
 
@@ -245,7 +253,8 @@ class Suspending:
         order = order_of(out[0])
         is_due = clock - self._half.setdefault(key, clock) >= HALF_S
         if is_due and order is not None and all(_is_fit(m) for m in rest):
-            self.order(key, [m.pod.uid for m in rest], order.plan_id, order.why, order.cause)
+            again = Order(order.plan_id, order.why, order.cause, off_quota=order.off_quota)
+            self.order(key, [m.pod.uid for m in rest], again)
 
     def _write_orders(self, key: str, clock: float) -> None:
         begun = self._begun.get(key)
@@ -264,12 +273,13 @@ class Suspending:
             if not self._is_written(pod.pod.uid):
                 order = SuspendOrder(
                     pod_uid=pod.pod.uid,
-                    plan_id=begun.plan_id,
-                    why=begun.why,
-                    cause=begun.cause,
+                    plan_id=begun.order.plan_id,
+                    why=begun.order.why[:MAX_WHY],
+                    cause=begun.order.cause,
                     since=begun.since,
+                    off_quota=begun.order.off_quota,
                 )
-                self._writing[pod.pod.uid] = begun.cause
+                self._writing[pod.pod.uid] = begun.order.cause
                 self.executor.annotate("suspend", key, pod, {names.SUSPEND: order.encode()})
 
     def _take_back(self, key: str) -> None:

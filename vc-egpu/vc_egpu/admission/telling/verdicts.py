@@ -18,6 +18,7 @@ from vc_egpu.core.model.findings import AboveMinimum, Kept, Placed, Shortage
 from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, Reason, Verdict
 from vc_egpu.core.waiting import say
 
+_ROOM = frozenset({Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_TURN, Reason.WAITING_FOR_QUOTA})
 _SEATED = frozenset({PodPhase.PLACED, PodPhase.SUCCEEDED})
 
 
@@ -45,10 +46,9 @@ class Verdicts:
         """Whether some gang is not admitted."""
         return any(verdict.reason is not Reason.ADMITTED for verdict in self._now.values())
 
-    def waiting_for_cards(self) -> Iterator[str]:
-        """Gangs that found no cards."""
-        short = {Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_TURN}
-        return (key for key, verdict in self._now.items() if verdict.reason in short)
+    def waiting_for_room(self) -> Iterator[str]:
+        """Gangs that found no cards, or no quota."""
+        return (key for key, verdict in self._now.items() if verdict.reason in _ROOM)
 
     def would_take_back(self, key: str) -> bool:
         """Whether the gang's queue has less than it deserves, and there was nothing to take back for it."""

@@ -290,9 +290,16 @@ class Index:
         if queue is None or pod.phase not in _HOLDING:
             return
         charge = self.amounts_of(self.shape_ids[pod.uid], pod.shape)
+        if pod.suspend_ordered and pod.off_quota:
+            charge = {}
         self._pod_charges[pod.uid] = (queue, pod.gang, charge)
         self.holders.add(queue, pod.gang)
         self.uses.add(queue, charge)
+
+    def charge_of(self, uid: PodUid) -> tuple[QueueName, Mapping[str, int]] | None:
+        """The queue that a pod counts in, and what it counts there; None where it counts nowhere."""
+        found = self._pod_charges.get(uid)
+        return (found[0], found[2]) if found is not None and found[2] else None
 
     def _uncharge_pod(self, uid: PodUid) -> None:
         found = self._pod_charges.pop(uid, None)

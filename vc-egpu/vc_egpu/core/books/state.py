@@ -104,6 +104,10 @@ class ClusterState:
         self._index.put_queue(queue)
         return True
 
+    def is_below(self, queue: QueueName, above: QueueName | None) -> bool:
+        """Whether the queue is this one, or somewhere below it."""
+        return any(name == above for name in self._index.chain(queue))
+
     def remove_queue(self, name: QueueName) -> None:
         """The queue object is gone; its gangs wait."""
         if name in self._index.queues:

@@ -4,7 +4,7 @@ Nothing here is shared with the ledger or the placement: a mistake made there mu
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -329,7 +329,7 @@ def _gang_gates(gang: Gang, pods: list[Pod], before: Snapshot | None) -> Iterabl
 def _caps(
     snapshot: Snapshot, before: Snapshot | None, lowered: Collection[str], *, unlimited: bool
 ) -> Iterable[Violation]:
-    use = use_by_queue(snapshot)
+    use = use_by_queue(_without_those_that_make_quota(snapshot))
     earlier = use_by_queue(before) if before is not None else None
     for queue in snapshot.queues.values():
         uses = use.get(queue.name, {})
@@ -340,6 +340,19 @@ def _caps(
             if earlier is not None and used <= earlier.get(queue.name, {}).get(resource, 0):
                 continue
             yield Violation(Rule.CAP, f"queue {queue.name}", f"uses {used} of {cap} {resource}")
+
+
+def _without_those_that_make_quota(snapshot: Snapshot) -> Snapshot:
+    """As it will be once the victims of waiting plans have left the caps in which they make room."""
+    going = {
+        uid
+        for gang in snapshot.gangs.values()
+        if gang.plan is not None and gang.plan.relieves is not None
+        for uid in gang.plan.victims
+    }
+    if not going:
+        return snapshot
+    return replace(snapshot, pods={uid: pod for uid, pod in snapshot.pods.items() if uid not in going})
 
 
 def _limits(snapshot: Snapshot, queue: Queue, used: Iterable[str], *, unlimited: bool) -> dict[str, int]:

@@ -33,7 +33,8 @@ def own_use(snapshot: Snapshot, counts: Callable[[Pod], bool] | None = None) -> 
         else:
             plan = gang.plan if gang is not None else None
             in_plan = plan is not None and plan_key(pod) in plan.members and pod.phase is PodPhase.GATED
-            counted = pod.phase in HOLDING or in_plan
+            away = pod.suspend_ordered and pod.off_quota
+            counted = (pod.phase in HOLDING and not away) or in_plan
         if counted:
             total = use.setdefault(queue, {})
             counted_amounts = known.get(id(pod.shape))

@@ -271,6 +271,9 @@ class Pod:
     """(lease epoch, counter) of the order's plan id: which of two suspended gangs was the first."""
     suspended_since: Instant = 0.0
     """When that order was given; 0: long ago, by whoever did not say when."""
+    off_quota: bool = False
+    """That order made room in a cap of its own queue, or of one above it: while it stands, the pod counts in
+    no queue. It comes back once it fits under the caps again."""
     suspension: SuspensionState = SuspensionState.RUNNING
     suspendable: bool = False
     """The agent says that it could be suspended now."""
@@ -321,6 +324,8 @@ class PlanInForce:
     """Why the victims go."""
     accounts: tuple[Account, ...] = ()
     """See :attr:`.plan.Admission.accounts`."""
+    relieves: QueueName | None = None
+    """See :attr:`.plan.Admission.relieves`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,6 +411,8 @@ class Queue:
     reclaimable: bool = True
     min_runtime_s: float | None = None
     """A gang that began less than this ago is taken last; None: as those above say, or the controller."""
+    preempts_within: bool = True
+    """Whether high gangs for which its cap is full make room in it by low gangs that count there."""
 
 
 @dataclass(frozen=True, slots=True)

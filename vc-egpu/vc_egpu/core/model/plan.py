@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vc_egpu.core.model.causes import Account, Cause
-from vc_egpu.core.model.cluster import MemberPlacement, PodUid, Reservation
+from vc_egpu.core.model.cluster import MemberPlacement, PodUid, QueueName, Reservation
 from vc_egpu.core.model.reasons import Verdict
 
 
@@ -52,6 +52,9 @@ class Admission:
     accounts: tuple[Account, ...] = ()
     """What the gang's queue and those of its victims have and deserve, where that is why they go. The gang's
     own queue comes first."""
+    relieves: QueueName | None = None
+    """The highest of the gang's queues whose cap is full without its victims. Victims below it that are
+    suspended count in no queue until they run again."""
 
     @property
     def cause(self) -> Cause:

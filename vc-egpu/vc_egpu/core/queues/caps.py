@@ -4,7 +4,7 @@ A queue may use up to its ``capability``, borrowing included, never above. What 
 members ask for, from the write of their plan until their pods are gone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from vc_egpu.core.model.cluster import Queue, QueueName
@@ -37,6 +37,15 @@ def check(tree: QueueTree, queue: QueueName, ask: Use, *, unnamed_unlimited: boo
     A cap that even an empty queue would break is reported before one that only the present use breaks.
     """
     first: Limit | None = None
+    for limit in limits(tree, queue, ask, unnamed_unlimited=unnamed_unlimited):
+        if limit.never:
+            return limit
+        first = first or limit
+    return first
+
+
+def limits(tree: QueueTree, queue: QueueName, ask: Use, *, unnamed_unlimited: bool) -> Iterator[Limit]:
+    """Every cap that forbids ``ask`` in ``queue``, that of the nearest queue first."""
     for name in tree.chain(queue):
         entry = tree.queues.get(name)
         if entry is None:
@@ -46,12 +55,8 @@ def check(tree: QueueTree, queue: QueueName, ask: Use, *, unnamed_unlimited: boo
             limit = _limit(
                 entry, resource, ask[resource], use, leaf=name == queue, unlimited=unnamed_unlimited
             )
-            if limit is None:
-                continue
-            if limit.never:
-                return limit
-            first = first or limit
-    return first
+            if limit is not None:
+                yield limit
 
 
 def _limit(entry: Queue, resource: str, asked: int, use: Use, *, leaf: bool, unlimited: bool) -> Limit | None:

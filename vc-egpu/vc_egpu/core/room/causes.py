@@ -11,10 +11,12 @@ from typing import Final
 from vc_egpu.core.books.capacity import candidates
 from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.cluster import Pod, ShareClass
+from vc_egpu.core.model.findings import Limit
 from vc_egpu.core.model.gangs import GangView, Member, shares_of
 from vc_egpu.core.model.words import balance
+from vc_egpu.core.queues import caps
 from vc_egpu.core.room import reclaim
-from vc_egpu.core.room.hunt import Hunt
+from vc_egpu.core.room.hunt import Hunt, Quarry
 from vc_egpu.core.trial.trial import Trial
 
 Price = tuple[int, int, float, tuple[str, ...]]
@@ -52,9 +54,16 @@ class Rule:
 
 def hunts_for(trial: Trial, view: GangView, members: Sequence[Member]) -> Iterator[Hunt]:
     """The rounds in which others are looked for to make room for these members, one after the other."""
-    if not spares(trial, view):
-        for taking in _TAKINGS.values():
-            yield from taking.hunts(trial, view, members)
+    if spares(trial, view):
+        return
+    unlimited = trial.policy.unnamed_model_unlimited
+    ask = trial.amounts_of(members)
+    limits = tuple(caps.limits(trial, view.gang.queue, ask, unnamed_unlimited=unlimited))
+    if limits:
+        yield from _in_caps(trial, view, limits)
+        return
+    for taking in _TAKINGS.values():
+        yield from taking.hunts(trial, view, members)
 
 
 def spares(trial: Trial, view: GangView) -> bool:
@@ -91,9 +100,33 @@ def price(trial: Trial, pods: Iterable[Pod]) -> Price:
 # --- priority ------------------------------------------------------------------------------------
 
 
+def _may_preempt(trial: Trial, view: GangView) -> bool:
+    return trial.policy.preemption and view.gang.share_class is ShareClass.HIGH
+
+
 def _for_high(trial: Trial, view: GangView, _members: Sequence[Member]) -> Iterable[Hunt]:
-    may_ask = trial.policy.preemption and view.gang.share_class is ShareClass.HIGH
-    return (Hunt(Cause.PRIORITY),) if may_ask else ()
+    return (Hunt(Cause.PRIORITY),) if _may_preempt(trial, view) else ()
+
+
+def _in_caps(trial: Trial, view: GangView, limits: Sequence[Limit]) -> Iterator[Hunt]:
+    """Rounds for a gang whose caps are full: low gangs of its own queue, then of all queues below the
+    highest full one. Where cards are short as well, any low gang may go in the last round.
+    """
+    if not _may_preempt(trial, view) or any(limit.never for limit in limits):
+        return
+    full = [trial.queues[limit.queue] for limit in limits]
+    if not all(queue.preempts_within for queue in full):
+        return
+    own, top = view.gang.queue, full[-1].name
+    found: tuple[Quarry, ...] = ()
+    for above in dict.fromkeys((own, top)):
+        holders = trial.index.holders.queues()
+        quarry = tuple(Quarry(name, ()) for name in sorted(holders) if above in trial.chain(name))
+        if quarry != found:
+            found = quarry
+            yield Hunt(Cause.PRIORITY, quarry=quarry, relieves=top)
+    if found:
+        yield Hunt(Cause.PRIORITY, relieves=top)
 
 
 def _low_members(trial: Trial, view: GangView, hunt: Hunt) -> Sequence[Pod]:

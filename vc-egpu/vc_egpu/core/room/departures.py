@@ -41,7 +41,8 @@ def departures(trial: Trial) -> Departures:
     asleep = [uid for uid in trial.index.notable.suspended if pods[uid].suspend_ordered]
     gone = dict.fromkeys([*trial.leaving, *trial.suspending, *trial.index.notable.terminating, *asleep])
     by_queue: Totals = {}
-    add_use(trial, by_queue, (pods[uid] for uid in gone if uid in pods))
+    # What counts in no queue already is not taken off once more.
+    add_use(trial, by_queue, (pods[uid] for uid in gone if trial.charge_of(uid) is not None))
     found = Departures(by_queue, gone)
     trial.notes[_NOTE] = (now, found)
     return found

@@ -1,7 +1,7 @@
 """One round of looking for victims: for which cause, and among which gangs. One is tried after the other."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import QueueName, ShareClass
@@ -29,6 +29,8 @@ class Hunt:
     """None: gangs of all queues may go."""
     kinds: tuple[str, ...] = ()
     """Kinds of cards that the taker asks for, where only these are judged."""
+    relieves: QueueName | None = field(default=None, compare=False)
+    """The highest of the taker's queues whose cap is full: victims make room in it, and in caps below it."""
 
 
 def gangs(trial: Trial, hunt: Hunt) -> Collection[str]:

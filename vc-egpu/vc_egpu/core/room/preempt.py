@@ -27,6 +27,7 @@ from vc_egpu.core.room.hunt import Hunt
 from vc_egpu.core.room.lateness import Lateness, lateness, stages
 from vc_egpu.core.room.reclaim import Excess, accounts, asked
 from vc_egpu.core.room.reduce import Atom, Complete, Reduction
+from vc_egpu.core.room.relief import Relief
 from vc_egpu.core.room.victims import (
     Allowance,
     Candidate,
@@ -143,6 +144,8 @@ class _Contest:
         self._members = members
         self._groups = groups_of(trial, view, members)
         self._guarantees = Guarantees(trial, view)
+        ask = trial.amounts_of(members)
+        self._relief = Relief(trial, view.gang.queue, ask) if hunt.relieves is not None else None
         self._suspends = False
         self._evicted: tuple[Pod, ...] = ()
         """Victims that are settled: the allowance for further ones counts them."""
@@ -162,22 +165,40 @@ class _Contest:
 
         A suspended pod takes host memory, which the gang may need itself: fewer suspended can be better.
         """
-        lifted = self._trial.lift(uids)
-        try:
+        with self._gone(uids):
             return self.fits()
+
+    @contextmanager
+    def _gone(self, uids: Iterable[PodUid]) -> Iterator[None]:
+        """While these pods are gone, from their cards and from their queues."""
+        gone = list(uids)
+        lifted, undo = self._trial.lift(gone), self._leave_queues(gone)
+        try:
+            yield
         finally:
+            undo()
             self._trial.put_back(lifted)
+
+    def _leave_queues(self, uids: Iterable[PodUid]) -> Callable[[], None]:
+        return self._relief.without(uids) if self._relief is not None else lambda: None
 
     def take(self, uids: Iterable[PodUid]) -> Callable[[], None]:
         """Have these pods gone, or suspended where that is searched for; call the answer to undo it."""
-        trial = self._trial
-        if self._suspends:
-            slept = trial.sleep(uids)
-            return lambda: trial.wake(slept)
-        lifted = trial.lift(uids)
-        return lambda: trial.put_back(lifted)
+        trial, gone = self._trial, list(uids)
+        return_to_queues = self._leave_queues(gone)
+        slept = trial.sleep(gone) if self._suspends else []
+        lifted = trial.lift(gone) if not self._suspends else []
+
+        def undo() -> None:
+            trial.put_back(lifted)
+            trial.wake(slept)
+            return_to_queues()
+
+        return undo
 
     def fits(self) -> bool:
+        if self._relief is not None and not self._relief.is_enough():
+            return False
         if not self._enough_places():
             return False
         seated = place(self._trial, self._view, self._members, effort=_EFFORT)
@@ -193,8 +214,10 @@ class _Contest:
         """The victims; None if the gang does not fit whichever of them go."""
         if not prey(self._trial, self._hunt).takes(self._trial, self._view, self._groups):
             return None  # not even with all candidates gone
-        useful = self._useful_nodes()
+        useful = self._useful_nodes() if self._relief is None else set(self._trial.index.nodes)
         found = candidates(self._trial, self._view, useful, self._hunt)
+        if self._relief is not None and not self._might_be_allowed(found):
+            return None
         able = sleepers(self._trial, found, useful)
         for part in self._parts(able):
             asleep = self._asleep_of(part)
@@ -219,6 +242,14 @@ class _Contest:
         """Those that are not evicted with this part. They may still be suspended, which loses nothing."""
         last = max((candidate.lateness for candidate in part), default=Lateness.USUAL)
         return [candidate for candidate in found if not candidate.evictable or candidate.lateness > last]
+
+    def _might_be_allowed(self, found: Iterable[Candidate]) -> bool:
+        """Whether the caps allow the members once all of these are gone."""
+        undo = self._leave_queues([pod.uid for candidate in found for pod in candidate.pods])
+        try:
+            return self._relief is None or self._relief.is_enough()
+        finally:
+            undo()
 
     def room(self, best: _Choice, number: int) -> Room | None:
         """The members booked, with the chosen victims gone. ``number``: of this hunt."""
@@ -269,8 +300,13 @@ class _Contest:
         self, asleep: list[Candidate], listed: list[Candidate]
     ) -> tuple[Pod, ...] | None:
         """The cheapest to be evicted while these are suspended."""
-        with _slept(self._trial, [pod.uid for candidate in asleep for pod in candidate.pods]):
-            return self._cheapest_of(listed)
+        uids = [pod.uid for candidate in asleep for pod in candidate.pods]
+        undo = self._leave_queues(uids)
+        try:
+            with _slept(self._trial, uids):
+                return self._cheapest_of(listed)
+        finally:
+            undo()
 
     def _together(self, able: list[Candidate]) -> list[Candidate]:
         """As many as may be suspended all at once, the first ones first."""
@@ -284,12 +320,9 @@ class _Contest:
         gangs = {pod.gang for pod in evicted}
         able = [one for one in sleepers(self._trial, listed, useful) if one.key not in gangs]
         self._evicted = evicted
-        lifted = self._trial.lift(pod.uid for pod in evicted)
-        try:
+        with self._gone(pod.uid for pod in evicted):
             asleep = () if self.fits() else self._asleep_of(able)
-        finally:
-            self._trial.put_back(lifted)
-            self._evicted = ()
+        self._evicted = ()
         return self._choice(evicted, asleep) if asleep is not None else None
 
     def _asleep_of(self, able: list[Candidate]) -> tuple[Pod, ...] | None:
@@ -312,7 +345,7 @@ class _Contest:
             return None
         best: tuple[Price, tuple[Pod, ...]] | None = None
         # Not all gangs of a queue that gives back may go together: its small ones may do, or a large one.
-        for able in (listed,) if self._hunt.quarry is None else (listed, listed[::-1]):
+        for able in (listed, listed[::-1]) if self._hunt.cause is Cause.RECLAIM else (listed,):
             for order in self._orders(able):
                 found = Reduction(self).run(able, order)
                 if found is None:
@@ -331,7 +364,7 @@ class _Contest:
         return settled.suspending(self._host_free) if self._suspends else settled
 
     def _excess(self) -> Excess | None:
-        return Excess(self._trial, self._hunt) if self._hunt.quarry is not None else None
+        return Excess(self._trial, self._hunt) if self._hunt.cause is Cause.RECLAIM else None
 
     def price(self, pods: Iterable[Pod]) -> Price:
         """The cost of a set of victims."""

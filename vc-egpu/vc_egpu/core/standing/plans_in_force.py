@@ -19,6 +19,7 @@ from vc_egpu.core.model.reasons import Verdict
 from vc_egpu.core.placing import place
 from vc_egpu.core.queues import caps
 from vc_egpu.core.room import victims
+from vc_egpu.core.room.relief import quota_of
 from vc_egpu.core.standing import replacements
 from vc_egpu.core.standing.replacements import lately
 from vc_egpu.core.trial import recheck, silent_nodes
@@ -50,6 +51,7 @@ def _review_plans(trial: Trial, record: Recorder) -> None:
         # Those that have left their cards already stay away until the plan is carried out.
         if view.gang.plan is not None and (going or dozing):
             trial.suspending.update(dict.fromkeys(sorted(view.gang.plan.suspends)))
+            trial.forgo(quota_of(trial, (*going, *dozing), view.gang.plan.relieves))
     calm = _calm_rows(trial, [claim for _, claim in plans])
     for view, claim in plans:
         plan = view.gang.plan
@@ -116,6 +118,7 @@ def _review_one(trial: Trial, record: Recorder, view: GangView, claim: Claim) ->
     if why:
         verdict = say.verdict(GivenUp(plan.plan_id, why))
         record.withdraws(Withdrawal(view.gang.key, plan.plan_id, why), verdict)
+        trial.keep_quota((*going, *dozing))
     elif not plan.victims:
         record.waits(view, _carried_out(view))
     elif not dozing and _leave_room(trial, view, claim, going):

@@ -11,6 +11,8 @@ from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import CardId, Pod, PodUid, ShareClass, SuspensionState
 from vc_egpu.core.model.plan import Eviction, Resume, Suspension
+from vc_egpu.core.model.resources import add_to
+from vc_egpu.core.queues import caps
 from vc_egpu.core.room.victims import host_needs, may_be_suspended, may_go
 from vc_egpu.core.standing import standby
 from vc_egpu.core.trial import recheck
@@ -76,7 +78,10 @@ def resume(trial: Trial, record: Recorder) -> None:
     for _, key, away, going in sorted(_away(trial), key=lambda entry: entry[:2]):
         cards = {share.card for pod in away for _, share in pod.shares}
         # A gang that waits longer is not overtaken on its own cards.
+        if not _within_caps(trial, key, away):
+            continue  # it waits for quota, and keeps no cards from others meanwhile
         if not (going or cards & claimed) and _comes_back(trial, away):
+            trial.charge(trial.index.gangs[key].queue, _off_quota(trial, away))
             record.resumes(Resume(key, frozenset(pod.uid for pod in away)))
         else:
             claimed |= cards
@@ -104,6 +109,23 @@ def _is_surplus(trial: Trial, key: str) -> bool:
         return True
     away = {pod.uid for pod in view.placed if pod.suspend_ordered}
     return view.gang.single and may_go(view, view.placed, away)
+
+
+def _off_quota(trial: Trial, away: Iterable[Pod]) -> dict[str, int]:
+    """What those of the pods ask for that count in no queue while they are away."""
+    total: dict[str, int] = {}
+    for pod in away:
+        if pod.off_quota:
+            for resource, amount in trial.index.amounts_of(trial.index.shape_ids[pod.uid], pod.shape).items():
+                add_to(total, resource, amount)
+    return total
+
+
+def _within_caps(trial: Trial, key: str, away: Iterable[Pod]) -> bool:
+    """Whether the caps allow those that count in no queue now."""
+    ask, unlimited = _off_quota(trial, away), trial.policy.unnamed_model_unlimited
+    queue = trial.index.gangs[key].queue
+    return caps.check(trial, queue, ask, unnamed_unlimited=unlimited) is None
 
 
 def _comes_back(trial: Trial, away: Iterable[Pod]) -> bool:

@@ -75,6 +75,8 @@ class Trial:
         self.notes: dict[object, tuple[int, object]] = {}
         """What the search for victims keeps for the next gang of the same decision."""
         self._versions: dict[QueueName, int] = {}
+        self._forgone: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
+        """Pods that count in no queue any more although they are there: others get their quota."""
         self._rows_of: dict[str, dict[int, int]] = {}
         self._counted: set[str] = set()
         """Gangs whose members are counted by node."""
@@ -110,6 +112,25 @@ class Trial:
             self._versions[name] = self._versions.get(name, 0) + 1
             for resource, amount in amounts.items():
                 add_to(use, resource, sign * amount)
+
+    def charge_of(self, uid: PodUid) -> tuple[QueueName, Mapping[str, int]] | None:
+        """The queue that a pod counts in now, and what it counts there; None where it counts nowhere."""
+        return self.index.charge_of(uid) if uid not in self._forgone else None
+
+    def forgo(self, uids: Iterable[PodUid]) -> None:
+        """These make room in caps for a plan: their quota is the plan's already."""
+        for uid in uids:
+            charge = self.charge_of(uid)
+            if charge is not None:
+                self._forgone[uid] = charge
+                self.charge(*charge, -1)
+
+    def keep_quota(self, uids: Iterable[PodUid]) -> None:
+        """Undo :meth:`forgo`: the plan does not hold any more."""
+        for uid in uids:
+            charge = self._forgone.pop(uid, None)
+            if charge is not None:
+                self.charge(*charge)
 
     def version(self, queue: QueueName) -> int:
         """Changes when the use of the queue or of one above it does."""

@@ -21,7 +21,17 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vc_egpu.core.model.causes import Account, Cause
-from vc_egpu.core.model.cluster import Card, CardId, Instant, MemberPlacement, Node, NodeName, PodUid, Share
+from vc_egpu.core.model.cluster import (
+    Card,
+    CardId,
+    Instant,
+    MemberPlacement,
+    Node,
+    NodeName,
+    PodUid,
+    QueueName,
+    Share,
+)
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import (
     AnnotationError,
@@ -82,6 +92,7 @@ class _WirePlan(BaseModel):
     suspends: Annotated[tuple[_ShortUid, ...], Field(max_length=MAX_VICTIMS)] = ()
     cause: CauseWord = Cause.PRIORITY
     """Absent on plans of versions that knew no other cause."""
+    relieves: Annotated[str, Field(max_length=253)] = ""
     accounts: Annotated[tuple[_AccountRow, ...], Field(max_length=_MOST_ACCOUNTS)] = ()
     costly: bool = False
     nodes: Annotated[
@@ -122,6 +133,8 @@ class PlanRecord:
     """Why the victims go."""
     accounts: tuple[Account, ...] = ()
     """What queues have and deserve, where that is why they go; the gang's own comes first."""
+    relieves: QueueName | None = None
+    """The highest queue in whose cap the victims make room; None: they make room on cards alone."""
     costly: bool = False
     """Others went for it, or for members that have not been bound yet. A plan that is ready has no victims
     any more, and still had its price."""
@@ -139,7 +152,9 @@ class PlanRecord:
 
     def ready(self) -> "PlanRecord":
         """The same plan once its victims are gone."""
-        return replace(self, state="ready", victims=frozenset(), suspends=frozenset(), accounts=())
+        return replace(
+            self, state="ready", victims=frozenset(), suspends=frozenset(), accounts=(), relieves=None
+        )
 
 
 def task_name(text: str) -> str:
@@ -197,6 +212,7 @@ def encode(record: PlanRecord, nodes: Mapping[NodeName, Node]) -> str:
         victims=tuple(_short_uid(uid) for uid in sorted(record.victims)),
         suspends=tuple(_short_uid(uid) for uid in sorted(record.suspends)),
         cause=record.cause,
+        relieves=record.relieves or "",
         accounts=tuple(_account_row(account) for account in record.accounts[:_MOST_ACCOUNTS]),
         costly=record.costly,
         nodes=tuple(tables.nodes),
@@ -248,6 +264,7 @@ def decode(text: str, nodes: Mapping[NodeName, Node]) -> PlanRecord:
             victims=frozenset(PodUid(_long_uid(uid)) for uid in wire.victims),
             suspends=frozenset(PodUid(_long_uid(uid)) for uid in wire.suspends),
             cause=wire.cause,
+            relieves=QueueName(wire.relieves) if wire.relieves else None,
             accounts=tuple(Account(*row) for row in wire.accounts),
             costly=wire.costly,
             created=wire.created,

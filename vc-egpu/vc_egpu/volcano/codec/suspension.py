@@ -37,6 +37,9 @@ class SuspendOrder(Wire):
     """Absent on orders of versions that did not say."""
     since: Annotated[int, Field(strict=True, ge=0, le=MAX_SINCE)] = 0
     """When it was given, in seconds of Unix time; 0: by a version that did not say."""
+    off_quota: bool = False
+    """It makes room in a cap of the pod's own queue, or of one above it: while it stands the pod counts in no
+    queue."""
 
     @property
     def number(self) -> tuple[int, int]:

@@ -53,6 +53,8 @@ AVOID_CARDS: Final = f"{DOMAIN}/avoid-cards"
 USE_MODELS: Final = f"{DOMAIN}/use-models"
 AVOID_MODELS: Final = f"{DOMAIN}/avoid-models"
 PAUSE: Final = f"{DOMAIN}/pause"
+PREEMPT_WITHIN_QUEUE: Final = f"{DOMAIN}/preempt-within-queue"
+"""On a Queue. ``"false"``: high gangs make no room in its cap by low gangs that count there."""
 """``"true"`` on a running pod: its gang shall be suspended until this is taken off every member."""
 
 EXPECTED_RUNTIME: Final = f"{DOMAIN}/expected-runtime"

@@ -74,6 +74,10 @@ def review_queue(review: Review, context: Context) -> Decision:
     Raises :class:`~vc_egpu.webhook.protocol.questions.Unanswered` when it needs to know more.
     """
     queue, stored = review.object, review.old_object
+    try:
+        _check_switch(queue, stored)
+    except Refusal as refusal:
+        return refuse(str(refusal))
     if stored is not None and spec_of(stored) == spec_of(queue) and _span_of(stored) == _span_of(queue):
         return allow()  # its labels, or the finalizers of one that is on its way out
     try:
@@ -117,6 +121,18 @@ def review_queue_deleted(review: Review, context: Context) -> Decision:
             "close it, and delete it once nothing runs in it"
         )
     return allow()
+
+
+def _check_switch(queue: Json, stored: Json | None) -> None:
+    """Refuse a value of the annotation that means nothing, where this edit writes it."""
+    key = names.PREEMPT_WITHIN_QUEUE
+    before, value = _annotation(stored or {}, key), _annotation(queue, key)
+    if value not in {None, before, "true", "false"}:
+        raise Refusal(f'metadata.annotations["{key}"]: {str(value)[:100]!r} is neither "true" nor "false"')
+
+
+def _annotation(queue: Json, key: str) -> object:
+    return mapping(mapping(queue.get("metadata")).get("annotations")).get(key)
 
 
 def _check_parent(review: Review, context: Context) -> list[str]:
