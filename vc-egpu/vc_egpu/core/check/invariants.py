@@ -375,7 +375,8 @@ def _victims(snapshot: Snapshot) -> Iterable[Violation]:
         plan = gang.plan
         if plan is None or not plan.victims:
             continue
-        if plan.cause is not Cause.RECLAIM and gang.share_class is not ShareClass.HIGH:
+        takes_back = plan.cause in {Cause.RECLAIM, Cause.GUARANTEE}
+        if not takes_back and gang.share_class is not ShareClass.HIGH:
             yield Violation(Rule.VICTIM, f"gang {gang.key}", "has victims without being of high priority")
         for uid in sorted(plan.victims):
             pod = snapshot.pods.get(uid)

@@ -15,7 +15,7 @@ from vc_egpu.core.model.findings import Limit
 from vc_egpu.core.model.gangs import GangView, Member, shares_of
 from vc_egpu.core.model.words import balance
 from vc_egpu.core.queues import caps
-from vc_egpu.core.room import reclaim
+from vc_egpu.core.room import guarantee, reclaim
 from vc_egpu.core.room.hunt import Hunt, Quarry
 from vc_egpu.core.trial.trial import Trial
 
@@ -151,12 +151,16 @@ RULES: Final[Mapping[Cause, Rule]] = {
         "makes room for {whom} of higher priority",
         Taking(_for_high, _low_members, price),
     ),
+    Cause.GUARANTEE: Rule(
+        _PREEMPTED,
+        "makes room for {whom}, whose queue is guaranteed these cards",
+        Taking(guarantee.hunts, reclaim.members, price),
+    ),
     Cause.RECLAIM: Rule(
         _PREEMPTED,
         "makes room for {whom}, whose queue has less than it deserves",
         Taking(reclaim.hunts, reclaim.members, price),
     ),
-    Cause.GUARANTEE: Rule(_PREEMPTED, "makes room for {whom}, whose queue is guaranteed these cards"),
     Cause.DEFRAGMENTATION: Rule(_PREEMPTED, "moves to other cards, so that {whom} fits"),
     Cause.HEALTH: Rule(_REPLACED, "a card of its gang is ill"),
     Cause.DRAIN: Rule(_REPLACED, "its node is being emptied"),

@@ -1,4 +1,4 @@
-"""Quota that is free once some pods are gone: room in the caps of queues, beside the room on cards."""
+"""Quota that is free once some pods are gone: room in the caps of queues, and not only on cards."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

@@ -7,8 +7,7 @@ leave. The claim moves when a better place frees, and stands on the PodGroup.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from vc_egpu.core.books.booking import Booking
@@ -17,6 +16,7 @@ from vc_egpu.core.model.findings import Shortage
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.policy import CLAIMED_PART, CLOCK_SKEW_S
 from vc_egpu.core.model.reasons import Verdict
+from vc_egpu.core.standing.lending import aside
 from vc_egpu.core.standing.soonest import soonest
 from vc_egpu.core.standing.tenants import Wait, wait_for
 from vc_egpu.core.trial.claims import Claim, ClaimKind
@@ -98,24 +98,6 @@ def _claim(trial: Trial, view: GangView, reservation: Reservation, wait: Wait) -
         until=end if math.isfinite(end) else None,
         blocked=wait.cost[1],
     )
-
-
-@contextmanager
-def aside(trial: Trial, view: GangView) -> Iterator[None]:
-    """While a gang is placed, what is claimed for it, and what others' claims lend it, is free."""
-    lent = trial.claims.set_aside(ClaimKind.RESERVATION, view)
-    for claim in lent:
-        trial.unbook(claim)
-    yield
-    for claim in trial.claims.restore():
-        trial.book(claim)
-
-
-@contextmanager
-def away(trial: Trial) -> Iterator[None]:
-    """While suspended gangs come back: what is claimed on their cards does not keep them from those."""
-    with trial.without(trial.claims.of(ClaimKind.RESERVATION)):
-        yield
 
 
 # --- after all turns -----------------------------------------------------------------------------

@@ -227,6 +227,8 @@ def _shortage(finding: findings.Shortage) -> Said:
         texts.append(_standby(finding.standby))
     if finding.claimed is not None:
         texts.append(_claimed(finding.claimed))
+    if finding.guaranteed is not None:
+        texts.append(_guaranteed(finding.guaranteed))
     if finding.own is not None:
         texts.append(_own(finding.own))
     if finding.no_victims is not None:
@@ -338,6 +340,11 @@ def _claimed(claimed: findings.Claimed) -> str:
     return (
         f"{claimed.fit} would fit, but {what}, which {'waits' if len(claimed.gangs) == 1 else 'wait'} longer"
     )
+
+
+def _guaranteed(kept: findings.Guaranteed) -> str:
+    what = f"{_plural(kept.cards, 'card')} {_are(kept.cards)} kept for {few(kept.queues)}"
+    return f"{kept.fit} would fit, but {what}, which {_are(len(kept.queues))} guaranteed them"
 
 
 def _own(own: findings.OwnClaim) -> str:
