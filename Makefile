@@ -171,6 +171,9 @@ bench-webhook: venv ## measure the webhook: reviews per second
 	@$(PY) e2e/bench_webhook.py
 bench-decide: venv ## measure the decision on 5,000 nodes
 	@$(PY) e2e/bench_decide.py
+.PHONY: soak-sim
+soak-sim: venv ## let the decision live through a million events of a busy cluster on a virtual clock
+	@$(PY) e2e/soak_sim.py
 bench-takeover: venv ## measure a new leader on 5,000 nodes with 140,000 pods: seconds and memory
 	@$(PY) e2e/bench_takeover.py
 bench-jobs: venv ## measure large Jobs: memory of the Job controller, and what others wait for

@@ -57,7 +57,7 @@ def hunts_for(trial: Trial, view: GangView, members: Sequence[Member]) -> Iterat
     if spares(trial, view):
         return
     unlimited = trial.policy.unnamed_model_unlimited
-    ask = trial.amounts_of(members)
+    ask = trial.amounts_of(members, view.gang.share_class)
     limits = tuple(caps.limits(trial, view.gang.queue, ask, unnamed_unlimited=unlimited))
     if limits:
         yield from _in_caps(trial, view, limits)

@@ -19,6 +19,7 @@ from vc_egpu.core.model.resources import (
     MEMORY,
     MEMORY_TOTAL_SUFFIX,
     NATIVE_PREFIX,
+    is_low_key,
     is_model_key,
     model_of,
 )
@@ -125,9 +126,10 @@ def _resource(name: str) -> tuple[str, str]:
             return f"native {model}", ""
         if name.endswith(MEMORY_TOTAL_SUFFIX):
             return f"{model} memory", " MiB"
+        whose = f"low {model}" if is_low_key(name) else model
         if name.endswith(CORES_TOTAL_SUFFIX):
-            return f"{model} cores", " percent"
-        return model, ""
+            return f"{whose} cores", " percent"
+        return whose, ""
     units = {CPU: " milli-CPU", MEMORY: " bytes", EPHEMERAL: " bytes"}
     return name, units.get(name, "")
 

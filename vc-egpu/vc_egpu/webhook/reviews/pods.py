@@ -69,8 +69,8 @@ def _review(review: Review, context: Context) -> Decision:
         "spec.schedulerName",
         _scheduler(spec, ask, group, context, grouped=bool(annotations.get(names.GROUP_NAME))),
     )
-    queue = _queue(review, context, group, ask)
     cls = _class(review, context, group)
+    queue = _queue(review, context, group, ask, low=cls == "low")
     with_job = _checked_with_its_job(review, context, group)
     if not with_job:
         size_limits.check_annotations(annotations, {}, _ANNOTATIONS)
@@ -221,7 +221,7 @@ def _subjects(review: Review) -> list[Subject]:
     return [review.subject] if review.subject.user == mine.user else [review.subject, mine]
 
 
-def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk) -> str:
+def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk, *, low: bool) -> str:
     """The queue that pays, checked; where there is a PodGroup it is the group's."""
     with_job = _checked_with_its_job(review, context, group)
     annotation = annotations_of(review.object).get(names.QUEUE_NAME)
@@ -244,7 +244,7 @@ def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk) ->
     # queue below this one would stop the replacements of all inference in it.
     controlled = bool(controller_of(review.object))
     access.check_queue(queue, _subjects(review), review.namespace, context, path, from_controller=controlled)
-    gangs.check_caps(ask.sums(), queue, context, path, "the pod")
+    gangs.check_caps(ask.sums(), queue, context, path, "the pod", low=low)
     return queue
 
 

@@ -184,6 +184,14 @@ def classes_of(job: TaskedJob, tasks: Iterable[Task]) -> list[ClassName]:
     return [resolve(class_of(task.annotations, f"{task.path}.{ANNOTATIONS}"), of_job) for task in tasks]
 
 
+def is_low(job: TaskedJob, tasks: Iterable[Task]) -> bool:
+    """Whether its gang is of low priority. A stored Job may name a class that is none."""
+    try:
+        return set(classes_of(job, tasks)) == {"low"}
+    except PriorityError:
+        return False
+
+
 def check_classes(
     review: Review,
     job: TaskedJob,

@@ -60,7 +60,8 @@ def _created(review: Review, context: Context) -> Decision:
     checks.check_room(job, members)
     gangs.check_minimums(members, minimum)
     what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
-    gangs.check_caps(gangs.least_need(members, minimum), queue, context, "spec.queue", what)
+    low = checks.is_low(job, [item.task for item in checked])
+    gangs.check_caps(gangs.least_need(members, minimum), queue, context, "spec.queue", what, low=low)
     tasks = [item.task.completed(item.ask) for item in checked]
     metadata = mapping(job.raw.get("metadata"))
     if not (context.settings.keep_managed_fields or _is_applied(metadata)):
