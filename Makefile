@@ -70,6 +70,13 @@ endif
 toolchain: venv ## build Kubernetes, etcd, containerd and others, once, into your cache folder
 	@$(PY) -m localcluster build
 
+.PHONY: metrics-page
+metrics-page: venv ## write docs/metrics.md from the table of metrics
+	@$(PY) -m vc_egpu.metrics.page > docs/metrics.md
+.PHONY: boards
+boards: venv ## write the Grafana boards of manifests/monitoring from their code
+	@$(PY) -m boards manifests/monitoring/boards
+
 native: venv ## build the isolation library for this machine, and the fake drivers for tests
 	@$(MAKE) -s -j $(shell nproc) -C device-plugin/native PYTHON=../../$(VENV)/bin/python
 
@@ -174,10 +181,18 @@ bench-decide: venv ## measure the decision on 5,000 nodes
 .PHONY: soak-sim
 soak-sim: venv ## let the decision live through a million events of a busy cluster on a virtual clock
 	@$(PY) e2e/soak_sim.py
+.PHONY: bench-metrics
+bench-metrics: venv ## measure the scrapes of a leader of 5,000 nodes, and what they cost its decisions
+	@$(PY) e2e/bench_metrics.py
 bench-takeover: venv ## measure a new leader on 5,000 nodes with 140,000 pods: seconds and memory
 	@$(PY) e2e/bench_takeover.py
 bench-jobs: venv ## measure large Jobs: memory of the Job controller, and what others wait for
 	@$(PY) e2e/bench_jobs.py
+.PHONY: bench-openb bench-churn
+bench-openb: venv ## measure placement on the openb traces in OPENB_DIR (TRACES, SEEDS, POLICIES)
+	@$(PY) e2e/bench_openb.py
+bench-churn: venv ## measure placement on the openb traces with departures (OPENB_DIR, also LOADS, PART, HOURS)
+	@$(PY) e2e/bench_churn.py
 .PHONY: bench-isolation
 bench-isolation: venv native ## measure shares, classes and overhead of the isolation library, on the fake card
 	@$(PY) tests/bench_isolation.py

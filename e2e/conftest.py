@@ -27,6 +27,8 @@ SHARING = {
     "test_policies.py": "webhook_rig",
     "test_policies_pods.py": "webhook_rig",
     "test_policies_nodes.py": "webhook_rig",
+    "test_tenants.py": "webhook_rig",
+    "test_attacks.py": "webhook_rig",
 }
 """Of these files: the fixture whose cluster they share."""
 

@@ -11,6 +11,7 @@ import pytest
 from localcluster.net import free_ports
 from rigs.admission import SYSTEM, Rig, StandInController
 from rigs.gangs import Gang, admitted, pod, podgroup
+from stack.kit import is_gated
 from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, POD_GROUPS, PODS
 from vc_egpu.report import snapshot_codec
 from vc_egpu.volcano.words import names
@@ -32,8 +33,9 @@ def placed(pods: dict[str, Json]) -> dict[str, list[str]]:
     }
 
 
-def test_a_gang_is_admitted_whole_pinned_and_bound_where_planned(managed: Rig) -> None:
-    gang = Gang("whole", 4, memory_mib=60000, cores=60)
+@pytest.mark.parametrize("by_scheduler", [False, True], ids=["direct", "by a scheduler"])
+def test_a_gang_is_admitted_whole_and_bound_where_planned(managed: Rig, by_scheduler: bool) -> None:
+    gang = Gang("whole", 4, memory_mib=60000, cores=60, by_scheduler=by_scheduler)
     managed.submit(gang)
     bound = managed.until_bound(gang)
     assert len({card for cards in placed(bound).values() for card in cards}) == 4
@@ -41,7 +43,7 @@ def test_a_gang_is_admitted_whole_pinned_and_bound_where_planned(managed: Rig) -
         cards = cards_of(found)
         assert found["spec"]["nodeName"] == cards.node
         assert cards.pod_uid == found["metadata"]["uid"]
-        assert not found["spec"].get("schedulingGates")
+        assert not is_gated(found)
     group = managed.api.get(POD_GROUPS, gang.name, gang.namespace)
     plan = orjson.loads(group["metadata"]["annotations"][names.PLAN])
     assert plan["group"] == group["metadata"]["uid"]
@@ -63,7 +65,7 @@ def test_a_gang_that_fits_in_part_starts_not_at_all_and_says_why(managed: Rig) -
         return len(said) == 9 and all(c is not None and c["message"] == condition["message"] for c in said)
 
     managed.kit.pods_until("every pod carries the same sentence", "default", all_say_so)
-    assert all(found["spec"]["schedulingGates"] for found in managed.pods_of(gang))
+    assert all(map(is_gated, managed.pods_of(gang)))
 
 
 def test_members_are_waited_for(managed: Rig) -> None:
@@ -215,7 +217,7 @@ def test_replicas_of_a_deployment_are_admitted_singly(managed: Rig) -> None:
     group["metadata"]["name"] = f"podgroup-{owner['uid']}"
     managed.api.create(POD_GROUPS, group)
     managed.until_bound(gang, 8)
-    assert sum(1 for found in managed.pods_of(gang) if found["spec"].get("schedulingGates")) == 2
+    assert sum(map(is_gated, managed.pods_of(gang))) == 2
     managed.api.delete(DEPLOYMENTS, "web", "default", propagation="Foreground")
     managed.kit.pods_until("the replicas are gone", "default", lambda pods: not pods or None)
 
@@ -225,7 +227,7 @@ def test_members_without_cards_wait_and_go_with_their_gang(managed: Rig) -> None
     mixed = Gang("mixed", 3, memory_mib=60000, without_cards=2)
     managed.submit(wide)
     managed.until_reason(wide, "WaitingForCards")
-    assert all(found["spec"].get("schedulingGates") for found in managed.pods_of(wide))
+    assert all(map(is_gated, managed.pods_of(wide)))
     managed.submit(mixed)
     bound = managed.until_bound(mixed)
     assert sum(1 for found in bound.values() if names.CARDS in found["metadata"]["annotations"]) == 1
@@ -271,8 +273,8 @@ def test_metrics_and_the_view_tell_who_is_where(managed: Rig) -> None:
     managed.submit(gang)
     managed.until_bound(gang)
     metrics = _get(port, "/metrics").decode()
-    assert 'egpu_queue_used{queue="team",resource="volcano.sh/vgpu-h20"} 2.0' in metrics
-    assert "egpu_share_memory_mib{" in metrics
+    assert 'egpu_queue_used{queue="team",resource="volcano.sh/vgpu-h20"} 2' in metrics
+    assert "egpu_share_memory_bytes{" in _get(port, "/metrics/shares").decode()
     page = _get(port, "/v1/snapshot")
     view = orjson.loads(page)
     on_cards = [share["pod"] for card in view["cards"] for share in card["shares"]]
@@ -288,16 +290,19 @@ def _get(port: int, path: str) -> bytes:
     return body
 
 
-def test_draining_leaves_no_pod_gated(managed: Rig) -> None:
-    gang = Gang("left", 9, memory_mib=98304)
-    managed.submit(gang)
-    managed.until_reason(gang, "WaitingForCards")
+def test_draining_leaves_no_pod_waiting_for_us(managed: Rig) -> None:
+    """What has our gate loses it. What has our name is deleted, so that its controller makes it again."""
+    gated = Gang("left", 9, memory_mib=98304, by_scheduler=True)
+    direct = Gang("deleted", 9, memory_mib=98304)
+    for gang in (gated, direct):
+        managed.submit(gang)
+        managed.until_reason(gang, "WaitingForCards")
     managed.processes["admission"].stop()
     drain = managed.controller("drain", "--drain")
     drain.start()
     managed.kit.pods_until(
-        "no gate is left",
-        "default",
-        lambda pods: not any(found["spec"].get("schedulingGates") for found in pods.values()) or None,
+        "none waits for us", "default", lambda pods: not any(map(is_gated, pods.values())) or None
     )
-    managed.end(gang)
+    assert (len(managed.pods_of(gated)), len(managed.pods_of(direct))) == (9, 0)
+    for gang in (gated, direct):
+        managed.end(gang)

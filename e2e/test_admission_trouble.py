@@ -7,6 +7,7 @@ import orjson
 import pytest
 from rigs.admission import Rig, StandInController
 from rigs.gangs import Gang, admitted, pod, podgroup
+from stack.kit import is_gated
 from vc_egpu.kube.resources import NODES, POD_GROUPS, PODS
 from vc_egpu.volcano.words import names
 
@@ -84,7 +85,7 @@ def test_what_the_scheduler_does_not_bind_comes_back_after_thirty_seconds(manage
         assert time.monotonic() - began > 25
         assert "not bound 30 s" in orjson.loads(text)["why"]
         managed.until_reason(gang, "WaitingForCards")
-        assert all(found["spec"].get("schedulingGates") for found in managed.pods_of(gang))
+        assert all(map(is_gated, managed.pods_of(gang)))
 
 
 def test_what_the_kubelet_refuses_comes_back_and_avoids_that_node(managed: Rig) -> None:
@@ -119,10 +120,11 @@ def test_what_the_kubelet_refuses_comes_back_and_avoids_that_node(managed: Rig) 
         managed.end(gang)
 
 
-def test_a_pod_that_was_bound_without_a_plan_is_removed(managed: Rig) -> None:
-    gang = Gang("sneaky", 1, memory_mib=1000)
+@pytest.mark.parametrize("by_scheduler", [False, True], ids=["direct", "by a scheduler"])
+def test_a_pod_that_was_bound_without_a_plan_is_removed(managed: Rig, by_scheduler: bool) -> None:
+    gang = Gang("sneaky", 1, memory_mib=1000, by_scheduler=by_scheduler)
     forged = pod(gang)
-    forged["spec"].pop("schedulingGates")
+    forged["spec"].pop("schedulingGates", None)
     forged["spec"]["nodeName"] = "kwok-0"
     managed.api.create(PODS, forged)
     managed.kit.pods_until("it is removed", "default", lambda pods: not pods or None)
@@ -156,4 +158,4 @@ def test_a_forged_or_foreign_plan_is_stripped_and_nothing_follows_it(managed: Ri
             lambda groups: names.PLAN not in (groups["forged"]["metadata"].get("annotations") or {}) or None,
             namespace="default",
         )
-    assert all(found["spec"]["schedulingGates"] for found in managed.pods_of(gang))
+    assert all(map(is_gated, managed.pods_of(gang)))

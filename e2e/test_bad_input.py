@@ -216,9 +216,11 @@ def test_knobs_with_odd_values_are_refused_by_name(team: Tenant) -> None:
 
 @pytest.fixture
 def waiting(team: Tenant, stack: Stack) -> Iterator[str]:
-    """A pod of the tenant that waits behind the gate: no node has a t4."""
+    """A pod of the tenant that waits behind the gate: no node has a t4, and it names a claim."""
     stack.kit.api.patch(QUEUES, team.name, {"spec": {"capability": CAP | {"volcano.sh/vgpu-t4": 1}}})
-    team.member.create(pod("waits", shares(1000, model="t4"), queue=team.name))
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    body = pod("waits", shares(1000, model="t4"), queue=team.name, volumes=[claim])
+    team.member.create(body)
     try:
         yield "waits"
     finally:

@@ -23,7 +23,7 @@ from rigs.gangs import Gang
 from rigs.suspender import Suspender, until_known
 from rigs.write_tap import Moment, Strike, Write, WriteTap
 from stack.hostprocess import HostProcess
-from stack.kit import StoryError, condition
+from stack.kit import StoryError, condition, is_gated
 from vc_egpu.kube.resources import PODS
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Cards
@@ -66,7 +66,7 @@ def _high_is_in_and_low_is_out(world: Rig) -> None:
     world.until_bound(HIGH, timeout_s=60)
 
     def all_wait(pods: dict[str, Json]) -> bool | None:
-        return len(pods) == 4 and all(found["spec"].get("schedulingGates") for found in pods.values())
+        return len(pods) == 4 and all(map(is_gated, pods.values()))
 
     world.kit.until(
         "the low gang waits as a whole",
@@ -222,12 +222,12 @@ class Stage:
 def _whole(world: Rig, gang: Gang) -> None:
     """In or out, never in part; who is in has cards, and nobody twice."""
     pods = world.pods_of(gang)
-    gated = [found for found in pods if found["spec"].get("schedulingGates")]
+    waiting = [found for found in pods if is_gated(found)]
     assert len(pods) == gang.members
-    assert len(gated) in {0, gang.members}, f"{gang.name} is in only in part"
+    assert len(waiting) in {0, gang.members}, f"{gang.name} is in only in part"
     for found in pods:
         has_cards = names.CARDS in found["metadata"]["annotations"]
-        assert has_cards is (found not in gated)
+        assert has_cards is (found not in waiting)
 
 
 @pytest.fixture(scope="module")

@@ -172,5 +172,5 @@ def test_the_second_wall_reports_and_kills(world: World) -> None:
     wait_until("it is killed", gone(pid), 30)
     status, text = world.agent.get("/metrics")
     assert status == 200
-    assert 'egpu_node_offences_total{action="killed",offence="OverGrant"}' in text
+    assert 'egpu_node_offences_total{offence="OverGrant",action="killed"}' in text
     assert "egpu_node_isolation 1.0" in text

@@ -197,8 +197,8 @@ def test_units_are_the_same_wherever_they_are_shown(here: World) -> None:
             assert (inside["uuid"], inside["memoryMiB"]) == (share.uuid, memory_mib)
             (sharer,) = rows[share.uuid]["sharers"]
             assert (sharer["memory_mib"], rows[share.uuid]["used_mib"]) == (memory_mib, memory_mib)
-            assert shown["egpu_share_memory_mib", model] == memory_mib
-            assert shown["egpu_node_container_memory_granted_mib", model] == memory_mib
+            assert shown["egpu_share_memory_bytes", model] == memory_mib << 20
+            assert shown["egpu_node_container_memory_granted_bytes", model] == memory_mib << 20
             assert f"{memory_mib} MiB" in here.why(model)
         for model in UNITS:
             here.delete("pod", model)
@@ -219,9 +219,10 @@ def metrics_of_all(here: World) -> dict[tuple[str, str], float]:
     """(family, pod of the test) to value: of the admission controller and of every agent."""
     found: dict[tuple[str, str], float] = {}
     token = here.reader_token()
-    for name, port in (("vc-egpu-admission", 9446), ("vc-egpu-node-agent", 9445)):
+    pages = (("vc-egpu-admission", "9446/metrics/shares"), ("vc-egpu-node-agent", "9445/metrics"))
+    for name, page in pages:
         for one in own_pods(here.stack, name):
-            url = f"http://{one['status']['podIP']}:{port}/metrics"
+            url = f"http://{one['status']['podIP']}:{page}"
             request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
             with urllib.request.urlopen(request, timeout=10) as answer:
                 for family in text_string_to_metric_families(answer.read().decode()):

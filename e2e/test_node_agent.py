@@ -51,7 +51,7 @@ def patch_node(world: World, patch: dict[str, Any], subresource: str | None = No
 def test_a_pod_without_a_plan_does_not_start_and_the_event_says_why(world: World) -> None:
     lost = pod("lost", world.uuids[0])
     world.planner.create(lost)
-    world.planner.ungate(lost)
+    world.planner.bind_without_plan(lost)
     world.refusal("lost", "NoPlan: pod default/lost has no annotation egpu.volcano.sh/cards")
     assert not world.cdi_files()
 
@@ -76,7 +76,7 @@ def test_a_sidecar_that_is_refused_is_seen_by_who_would_roll_it_back(world: Worl
     """The kubelet says it in ``initContainerStatuses`` alone: the containers proper only wait for it."""
     lost = with_sidecar(world, "lost")
     world.planner.create(lost)
-    world.planner.ungate(lost)
+    world.planner.bind_without_plan(lost)
     world.refusal("lost", "NoPlan: pod default/lost has no annotation egpu.volcano.sh/cards")
 
     def refused(pods: dict[str, Any]) -> str | None:
@@ -358,9 +358,10 @@ def test_metrics_of_cards_and_containers(world: World, when: Callable[..., None]
     when(lambda: metric(world, "DCGM_FI_DEV_GPU_UTIL", UUID=uuid) == 42)
     assert metric(world, "DCGM_FI_DEV_FB_USED", UUID=uuid, gpu="1", device="nvidia1") == 1500
     who = {"namespace": NAMESPACE, "pod": "measured", "container": "main", "uuid": uuid}
-    assert metric(world, "egpu_node_container_memory_granted_mib", **who) == 2048
-    assert metric(world, "egpu_node_container_memory_used_mib", **who) == 1500
-    assert metric(world, "egpu_node_container_cores_used_percent", **who) == 40
+    assert metric(world, "egpu_node_container_memory_granted_bytes", **who) == 2048 << 20
+    assert metric(world, "egpu_node_container_memory_used_bytes", **who) == 1500 << 20
+    used = metric(world, "egpu_node_container_compute_used_seconds_total", **who)
+    when(lambda: (metric(world, "egpu_node_container_compute_used_seconds_total", **who) or 0) > (used or 0))
     fake.cards[1].used_mib, fake.cards[1].util, fake.cards[1].processes = 0, 0, []
     fake.write()
 

@@ -46,7 +46,7 @@ def pod(name: str, uuid: str) -> PlannedPod:
 def their_pod(world: World, name: str) -> dict[str, Any]:
     """One that asks for a card of the other plugin's."""
     document = pod(name, world.uuids[0]).document(world.agent.node.name)
-    del document["spec"]["schedulingGates"]
+    del document["spec"]["schedulerName"]
     document["spec"]["containers"][0]["resources"] = {"limits": {OTHERS: "1"}}
     return document
 

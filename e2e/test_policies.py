@@ -69,8 +69,9 @@ def _slips() -> Iterator[tuple[str, Json, str]]:
 
 
 ANNOTATION = "/metadata/annotations/egpu.volcano.sh~1"
+GATE_LIFTED = "the gate lifted"
 FORBIDDEN_EDITS = {
-    "the gate lifted": {"op": "remove", "path": "/spec/schedulingGates"},
+    GATE_LIFTED: {"op": "remove", "path": "/spec/schedulingGates"},
     "cards written": {"op": "add", "path": f"{ANNOTATION}cards", "value": "{}"},
     "a plan written": {"op": "add", "path": f"{ANNOTATION}plan", "value": "{}"},
     "suspended by hand": {"op": "add", "path": f"{ANNOTATION}suspend", "value": "{}"},
@@ -109,12 +110,16 @@ ROUTES = [
 def test_a_tenant_cannot_change_what_we_wrote(
     webhook_rig: Rig, alice: ApiConnection, story: str, subresource: str | None
 ) -> None:
-    ensure(alice, pod("kept", vgpu_h20=1))
-    edit = FORBIDDEN_EDITS[story]
+    gated = story == GATE_LIFTED
+    body = pod("kept-gated" if gated else "kept", vgpu_h20=1)
+    if gated:  # a scheduler has to look at its claim
+        body["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    ensure(alice, body)
+    name, edit = body["metadata"]["name"], FORBIDDEN_EDITS[story]
     with pytest.raises(Forbidden, match="vc-egpu-pods-update"):
-        alice.patch(PODS, "kept", [edit], NAMESPACE, kind="json", subresource=subresource)
+        alice.patch(PODS, name, [edit], NAMESPACE, kind="json", subresource=subresource)
     admission = webhook_rig.tenant("vc-egpu-admission", "vc-egpu-system")
-    assert admission.patch(PODS, "kept", [edit], NAMESPACE, kind="json", dry_run=True)
+    assert admission.patch(PODS, name, [edit], NAMESPACE, kind="json", dry_run=True)
 
 
 def test_the_admission_layer_leaves_pods_of_others_alone(webhook_rig: Rig, alice: ApiConnection) -> None:

@@ -28,10 +28,9 @@ def test_a_low_pod_goes_in_its_own_time_at_most(webhook_rig: Rig, alice: ApiConn
             body["metadata"]["annotations"]["egpu.volcano.sh/priority"] = priority
         ensure(alice, body)
         # One that no node has goes at once, whatever the delete names.
-        admission.patch(PODS, name, {"spec": {"schedulingGates": None}}, NAMESPACE)
         target = {"apiVersion": "v1", "kind": "Node", "name": "anywhere"}
-        bind: Json = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-        webhook_rig.kit.api.create(PODS, bind, NAMESPACE, subresource=(name, "binding"))
+        metadata = {"name": name, "namespace": NAMESPACE}
+        admission.bind({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
     for grace_s in (21, 10**8):
         with pytest.raises(Forbidden, match="terminationGracePeriodSeconds"):
             alice.delete(PODS, "low", NAMESPACE, grace_period_s=grace_s)

@@ -40,7 +40,7 @@ def test_memory_leaves_the_card_and_the_steps_go_on_where_they_were(here: Here) 
     wait_until("the driver sees nothing of it", lambda: here.used_mib() == 0, 30)
     stood = here.steps("away")
     wait_until("no helper is left", lambda: here.helpers() == [], 60)
-    assert here.metrics()[f'egpu_node_pod_suspended_mib{{namespace="{TEAM}",pod="away"}}'] == before
+    assert here.metrics()[f'egpu_node_pod_suspended_bytes{{namespace="{TEAM}",pod="away"}}'] == before
     began = time.monotonic()
     here.take_back("away")
     here.until(uid, "running")

@@ -137,7 +137,7 @@ def without_webhooks(webhook_rig: Rig, action: Callable[[], object]) -> None:
 
 def test_alice_uses_her_queue_and_is_told_which_one_it_is(alice: ApiConnection) -> None:
     created = alice.create(PODS, pod("mine", vgpu_h20=1, vgpu_memory_percentage=50))
-    assert created["spec"]["schedulingGates"] == [{"name": "egpu.volcano.sh/admission"}]
+    assert created["spec"]["schedulerName"] == "vc-egpu"
     assert created["spec"]["priorityClassName"] == "egpu-standard"
     assert created["spec"]["preemptionPolicy"] == "Never"
     other = pod("other", vgpu_h20=1)

@@ -16,6 +16,7 @@ from vc_egpu_node.cards import inventory
 from vc_egpu_node.containers import runtime
 from vc_egpu_node.containers.collector import Patience
 from vc_egpu_node.metrics import Metrics, View
+from vc_egpu_node.metrics.other_exporter import shown
 from vc_egpu_node.parts import assemble
 from vc_egpu_node.settings.config import ConfigError, Settings
 from vc_egpu_node.vendors.base import Vendor
@@ -58,14 +59,16 @@ class Agent:
         self.parts = assemble(settings, api, vendor, self._metrics, self._wake)
         self._sources = self.parts.sources
         self._notices = Notices(self._sources.events, settings.node_name)
-        shown = pages(self._metrics.registry, self.unhealthy, self.unready)
-        self.web = GetServer(address_of(settings.listen), shown)
+        self._shares_namespace = self._sources.hosts.shares_namespace()
+        served = pages(self._metrics.registry, self.unhealthy, self.unready)
+        self.web = GetServer(address_of(settings.listen), served)
 
     def run(self) -> None:
         """Work until :meth:`stop`."""
         for sentence in self._bypasses:
             log.warning("%s", sentence)
         self.web.start()
+        self.parts.exporter.start()
         self._sources.monitor.start()
         self._sources.pods.start()
         self._sources.node.start()
@@ -130,6 +133,7 @@ class Agent:
     def close(self) -> None:
         """Let go of everything, after ``run`` returned."""
         self.parts.link.stop()
+        self.parts.exporter.stop()
         if self.parts.suspension is not None:
             self.parts.suspension.suspender.stop()
         if self.parts.trials is not None:
@@ -287,5 +291,10 @@ class Agent:
             isolated=self.parts.books.protection.isolation is not None,
             accounts=self.parts.guard.accounts,
             suspensions=self.parts.suspension.pods() if self.parts.suspension is not None else (),
+            compute_s=self.parts.compute_time.seconds(),
+            sees_processes=self._shares_namespace or self.parts.compute_time.seen_any,
+            full=self._settings.container_metrics == "full",
+            dcgm_names=shown(self._settings.dcgm_names, lambda: self.parts.exporter.answers),
+            dcgm_host_label=self._settings.dcgm_host_label,
             now_s=time.time(),
         )

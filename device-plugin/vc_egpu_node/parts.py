@@ -30,6 +30,8 @@ from vc_egpu_node.isolation.live_limits import LiveLimits
 from vc_egpu_node.isolation.pages import USAGE
 from vc_egpu_node.kubelet.podresources import Checkpoint, PodResources
 from vc_egpu_node.metrics import Metrics
+from vc_egpu_node.metrics.compute_time import ComputeTime
+from vc_egpu_node.metrics.other_exporter import OtherExporter
 from vc_egpu_node.offers.other_plugins import CardSlices, OffersFile, OtherPlugins
 from vc_egpu_node.offers.stocktaking import Parts as StockParts
 from vc_egpu_node.offers.stocktaking import Stocktaking
@@ -182,6 +184,8 @@ class Parts:
     trials: Trials | None
     collector: Collector
     link: KubeletLink
+    compute_time: ComputeTime
+    exporter: OtherExporter
 
 
 def assemble(
@@ -198,7 +202,16 @@ def assemble(
     stocktaking = _stocktaking(sources, books, others)
 
     # What holds running containers to what they were granted.
-    wall = _second_wall(sources, books, metrics)
+    compute_time = ComputeTime(
+        lambda: sources.hosts.uses(sources.observation().processes, pods.views()),
+        lambda: [
+            (grant.namespace, grant.pod, grant.container, share.uuid)
+            for grant in books.grants.all()
+            for share in grant.shares
+        ],
+    )
+    sources.monitor.read_processes(0.0, compute_time.look)
+    wall = _second_wall(sources, books, metrics, compute_time)
     suspension = _suspension(sources, books, wall, stocktaking)
 
     # What lets containers in, changes what they have, and lets go of them.
@@ -236,6 +249,8 @@ def assemble(
             lambda resource: Plugin(resource, settings.kubelet_dir, identity, metrics.observe),
             on_change=wake.set,
         ),
+        compute_time=compute_time,
+        exporter=OtherExporter(settings.host_address if settings.dcgm_names == "auto" else ""),
     )
 
 
@@ -283,7 +298,9 @@ def _trials(sources: Sources, stocktaking: Stocktaking, metrics: Metrics) -> Tri
     return trials
 
 
-def _second_wall(sources: Sources, books: Books, metrics: Metrics) -> SecondWall | None:
+def _second_wall(
+    sources: Sources, books: Books, metrics: Metrics, compute_time: ComputeTime
+) -> SecondWall | None:
     """It looks each time that processes were read, which is more often from then on."""
     isolation, pods = books.protection.isolation, sources.pods
     if isolation is None:
@@ -299,7 +316,12 @@ def _second_wall(sources: Sources, books: Books, metrics: Metrics) -> SecondWall
         tell=sources.pod_events.warn,
         count=metrics.offence,
     )
-    sources.monitor.read_processes(LOOK_S, wall.poke)
+
+    def looked() -> None:
+        wall.poke()
+        compute_time.look()
+
+    sources.monitor.read_processes(LOOK_S, looked)
     return wall
 
 

@@ -51,7 +51,7 @@ from {module} import main
 sys.exit(main())
 """
 _SOURCES = {"vc_egpu": Path("vc-egpu/vc_egpu"), "vc_egpu_node": Path("device-plugin/vc_egpu_node")}
-_SOURCE_SUFFIXES = {".py", ".yaml", ".json", ".typed"}
+_SOURCE_SUFFIXES = {".py", ".yaml", ".json", ".typed", ".html", ".css", ".js"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class IsolatedPod(PlannedPod):
     spec: Mapping[str, Any] = field(default_factory=dict)
 
     def document(self, node: str) -> Json:
-        """The gated pod."""
+        """The pod, which waits for its Binding."""
         document = super().document(node)
         document["spec"] |= self.spec
         for container in document["spec"]["containers"]:

@@ -1,6 +1,5 @@
-"""Tenants as an operator makes them, from ``queues/template``, and what their people may do."""
+"""Tenants as an operator makes them, each of one document, and what their people may do."""
 
-import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +11,11 @@ import yaml
 from stack.install import Stack
 from stack.kit import Json, StoryError
 from vc_egpu.kube.resources import POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
+from vc_egpu.tenants import document, render
 
-TEMPLATE: Final = Path(__file__).resolve().parents[2] / "queues" / "template"
-ROLES: Final = TEMPLATE.parent / "base" / "roles.yaml"
+ROLES: Final = Path(__file__).resolve().parents[2] / "queues" / "base" / "roles.yaml"
+SMALL: Final = {"cpu": {"request": "1m"}, "memory": {"request": "1Mi"}}
+"""What a container gets that names nothing: the machine is small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,12 @@ class Tenant:
 
 @contextmanager
 def tenant(stack: Stack, slug: str, capability: Json) -> Iterator[Tenant]:
-    """A tenant from the template with these caps; gone at the end."""
+    """A tenant with these caps; gone at the end."""
     name = f"{slug}-{uuid.uuid4().hex[:4]}"
-    documents = [_named(document, name) for document in _template()]
-    for document in documents:
-        if document["kind"] == "Queue":
-            document["spec"]["capability"] = capability
+    documents = render.objects(document_of(name), None)
+    for one in documents:
+        if one["kind"] == "Queue":
+            one["spec"]["capability"] = capability
     documents.append(_edits(name))
     stack.kit.apply(*yaml.safe_load_all(ROLES.read_text()), *documents)
     try:
@@ -126,14 +127,11 @@ def tenant(stack: Stack, slug: str, capability: Json) -> Iterator[Tenant]:
         )
 
 
-def _template() -> Iterator[Json]:
-    for resource in yaml.safe_load((TEMPLATE / "kustomization.yaml").read_text())["resources"]:
-        yield from yaml.safe_load_all((TEMPLATE / resource).read_text())
-
-
-def _named(document: Json, name: str) -> Json:
-    named: Json = yaml.safe_load(re.sub("TENANT", name, yaml.safe_dump(document)))
-    return named
+def document_of(name: str, **spec: Any) -> document.Tenant:
+    """A tenant's document with the least that its containers get."""
+    metadata = {"name": name}
+    raw = {"apiVersion": document.API_VERSION, "kind": document.KIND, "metadata": metadata}
+    return document.parse_document({**raw, "spec": {"containers": SMALL, **spec}})
 
 
 def _edits(name: str) -> Json:

@@ -247,7 +247,7 @@ class World:
 
     def reader_token(self) -> str:
         """A token of an account of the namespace that may read metrics."""
-        rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+        rule = {"nonResourceURLs": ["/metrics", "/metrics/*"], "verbs": ["get"]}
         patch = json.dumps([{"op": "add", "path": "/rules/-", "value": rule}])
         self.kit.kubectl("patch", "clusterrole", self.namespace, "--type=json", "-p", patch)
         return str(self.kit.kubectl("create", "token", "default", "-n", self.namespace).stdout).strip()

@@ -16,7 +16,7 @@ from localcluster import ClusterSpec, LocalCluster
 from localcluster.kwok import KwokNode, NodeTemplate
 from stack.fakes import inventory, offered
 from stack.hostprocess import HostProcess
-from stack.kit import Kit, is_true
+from stack.kit import Kit, is_gated, is_true
 from stack.verify import check_invariants, look
 from vc_egpu.core.check import invariants
 from vc_egpu.kube.connection import ApiConnection
@@ -83,7 +83,7 @@ class Rig:
         self.api.create(QUEUES, body)
 
     def submit(self, gang: Gang) -> Json:
-        """Make the Job (nothing runs it), its PodGroup and its gated pods; returns the PodGroup."""
+        """Make the Job (nothing runs it), its PodGroup and its waiting pods; returns the PodGroup."""
         owner = self.api.create(VOLCANO_JOBS, job(gang))
         group = self.api.create(POD_GROUPS, podgroup(gang, owner))
         for index in range(gang.members):
@@ -148,7 +148,7 @@ class Rig:
         found = invariants.check(snapshot)
         assert not found, "\n".join(map(str, found))
         if settled:
-            self.kit.until("every gated pod says why", PODS, _all_say_why)
+            self.kit.until("every waiting pod says why", PODS, _all_say_why)
             check_invariants(self.kit, ModelTable.from_yaml(MODELS))
 
     def until_reason(self, gang: Gang, reason: str, timeout_s: float = 30) -> Json:
@@ -225,8 +225,7 @@ class StandInController:
 
 
 def _all_say_why(pods: dict[str, Json]) -> bool | None:
-    gated = [found for found in pods.values() if found["spec"].get("schedulingGates")]
-    return all(admitted(found) for found in gated) or None
+    return all(admitted(found) for found in pods.values() if is_gated(found)) or None
 
 
 def install(api: ApiConnection, kit: Kit) -> None:

@@ -7,6 +7,7 @@ from stack.fakes import H20_MEMORY_MIB
 from stack.kit import condition
 from vc_egpu.kube.resources import POD_GROUPS, VOLCANO_JOBS
 from vc_egpu.volcano.codec.request import totals_of
+from vc_egpu.volcano.podspec.way import Way, way_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import ContainerRequest, Request
 
@@ -30,6 +31,8 @@ class Gang:
     cpu: str = "100m"
     without_cards: int = 0
     """The last so many members ask for no cards."""
+    by_scheduler: bool = False
+    """A scheduler binds them, as with the setting ``binder: scheduler``."""
     extra: Json = field(default_factory=dict)
     """Merged into the pod's spec."""
 
@@ -78,7 +81,7 @@ def podgroup(gang: Gang, owner: Json | None = None) -> Json:
 
 
 def pod(gang: Gang, owner: Json | None = None, index: int = 0) -> Json:
-    """One gated member, as the webhook leaves it; bare without an owner."""
+    """One member that waits, as the webhook leaves it; bare without an owner."""
     ask = ContainerRequest(
         model="h20",
         cards=gang.cards,
@@ -107,7 +110,7 @@ def pod(gang: Gang, owner: Json | None = None, index: int = 0) -> Json:
             "ownerReferences": [owner_reference(owner)] if owner else [],
         },
         "spec": {
-            "schedulingGates": [{"name": names.GATE}],
+            **_waiting(gang, asks=bool(asks)),
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
             "containers": [
@@ -123,3 +126,10 @@ def pod(gang: Gang, owner: Json | None = None, index: int = 0) -> Json:
             **gang.extra,
         },
     }
+
+
+def _waiting(gang: Gang, *, asks: bool) -> Json:
+    """What holds a member back, by the way that it goes."""
+    if asks and way_of(gang.extra, by_scheduler=gang.by_scheduler).way is Way.DIRECT:
+        return {"schedulerName": names.SCHEDULER_DIRECT}
+    return {"schedulingGates": [{"name": names.GATE}]}

@@ -34,13 +34,13 @@ class PlannedPod:
     """Which of the containers are sidecars."""
 
     def document(self, node: str) -> Json:
-        """The gated pod."""
+        """The pod, which waits for its Binding."""
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": self.name, "namespace": NAMESPACE, "labels": {"app": "planned"}},
             "spec": {
-                "schedulingGates": [{"name": names.GATE}],
+                "schedulerName": names.SCHEDULER_DIRECT,
                 "terminationGracePeriodSeconds": 1,
                 "nodeSelector": {"kubernetes.io/hostname": node},
                 "containers": [
@@ -87,26 +87,29 @@ class Planner:
         self.host_users = host_users
 
     def start(self, pods: Sequence[PlannedPod]) -> None:
-        """All pods made gated first, then planned and ungated at once."""
+        """All pods made first, then planned and bound at once."""
         with ThreadPoolExecutor(16) as pool:
             uids = list(pool.map(self.create, pods))
             list(pool.map(self.release, pods, uids))
 
     def create(self, pod: PlannedPod) -> str:
-        """The gated pod; its UID."""
+        """The pod, not bound yet; its UID."""
         document = pod.document(self.node)
         document["spec"]["hostUsers"] = self.host_users
         return str(self.api.create(PODS, document)["metadata"]["uid"])
 
     def release(self, pod: PlannedPod, uid: str, cards: Cards | None = None) -> None:
-        """Write its cards and lift the gate."""
-        text = (cards or pod.cards(uid, self.node)).encode()
-        patch = {"metadata": {"annotations": {names.CARDS: text}}, "spec": {"schedulingGates": []}}
-        self.api.patch(PODS, pod.name, patch, NAMESPACE)
+        """Bind it with its cards."""
+        self._bind(pod, {names.CARDS: (cards or pod.cards(uid, self.node)).encode()})
 
-    def ungate(self, pod: PlannedPod) -> None:
-        """Lift the gate without a plan."""
-        self.api.patch(PODS, pod.name, {"spec": {"schedulingGates": []}}, NAMESPACE)
+    def bind_without_plan(self, pod: PlannedPod) -> None:
+        """Bind it as a client would that goes past the admission layer."""
+        self._bind(pod, {})
+
+    def _bind(self, pod: PlannedPod, annotations: Json) -> None:
+        target = {"apiVersion": "v1", "kind": "Node", "name": self.node}
+        metadata = {"name": pod.name, "namespace": NAMESPACE, "annotations": annotations}
+        self.api.bind({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
 
     def delete(self, pods: Sequence[PlannedPod], grace_period_s: int | None = None) -> None:
         """Delete them all."""

@@ -45,12 +45,11 @@ class Prometheus:
 
     def targets(self) -> dict[str, str]:
         """Pod to what is wrong with it; empty: it answers."""
-        return {
-            target["labels"]["pod_name"]: ""
-            if target["health"] == "up"
-            else f"{target['health']} {target['lastError']}"
-            for target in self.ask("targets", state="active")["activeTargets"]
-        }
+        found: dict[str, str] = {}
+        for target in self.ask("targets", state="active")["activeTargets"]:
+            wrong = "" if target["health"] == "up" else f"{target['health']} {target['lastError']}"
+            found[target["labels"]["pod_name"]] = found.get(target["labels"]["pod_name"], "") or wrong
+        return found
 
     def rules(self) -> list[dict[str, Any]]:
         """All of ours, with state and health."""
@@ -103,12 +102,14 @@ def _configuration(folder: Path, kubeconfig: Path) -> Path:
     token.touch(mode=0o600)
     token.write_text(yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"])
     configuration = yaml.safe_load((MONITORING / "scrape.yaml").read_text())
-    (job,) = configuration["scrape_configs"]
-    (discovery,) = job["kubernetes_sd_configs"]
-    discovery["kubeconfig_file"] = str(kubeconfig)
-    job["authorization"]["credentials_file"] = str(token)
+    for job in configuration["scrape_configs"]:
+        (discovery,) = job["kubernetes_sd_configs"]
+        discovery["kubeconfig_file"] = str(kubeconfig)
+        job["authorization"]["credentials_file"] = str(token)
+        job["scrape_interval"] = EVERY
     configuration["global"] = {"scrape_interval": EVERY, "evaluation_interval": EVERY}
-    configuration["rule_files"] = [str(MONITORING / "rules.yaml")]
+    names = ("rules", "recording", "aliases-hami", "aliases-volcano")
+    configuration["rule_files"] = [str(MONITORING / f"{name}.yaml") for name in names]
     path = folder / "prometheus.yml"
     path.write_text(yaml.safe_dump(configuration))
     return path

@@ -34,11 +34,11 @@ def until_known(port: int, count: int) -> None:
 
     def known() -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics/cards", timeout=10) as answer:
                 lines = answer.read().decode().splitlines()
         except OSError:
             return False
-        found = [line for line in lines if line.startswith("egpu_card_suspendable_shares{")]
+        found = [line for line in lines if line.startswith("egpu_card_suspendable_sharers{")]
         return sum(float(line.rpartition(" ")[2]) for line in found) == count
 
     wait_until(f"{count} shares are known to be suspendable", known, 60)

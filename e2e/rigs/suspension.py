@@ -158,7 +158,7 @@ class Here:
 
     def used_mib(self) -> float:
         """Of this pod's and all others' memory on cards, as the driver tells the agent."""
-        name = "egpu_node_container_memory_used_mib{"
+        name = "egpu_node_container_memory_used_bytes{"
         return sum(value for key, value in self.metrics().items() if key.startswith(name))
 
     def agent(self) -> str:

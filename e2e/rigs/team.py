@@ -82,7 +82,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {{name: ours-for-test}}
 rules:
-- {{apiGroups: [""], resources: [pods, pods/status, nodes, nodes/status], verbs: ["*"]}}
+- {{apiGroups: [""], resources: [pods, pods/status, pods/binding, nodes, nodes/status], verbs: ["*"]}}
 - {{apiGroups: [scheduling.volcano.sh], resources: [podgroups], verbs: ["*"]}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1

@@ -11,7 +11,7 @@ from vc_egpu.kube.resources import PODS
 from stack.kit import Kit, StoryError
 
 CARD_USED = "DCGM_FI_DEV_FB_USED"
-HELD, SPILLED = "egpu_node_container_memory_used_mib", "egpu_node_container_memory_managed_mib"
+HELD, SPILLED = "egpu_node_container_memory_used_bytes", "egpu_node_container_memory_managed_bytes"
 SYSTEM, AGENTS, METRICS_PORT = "vc-egpu-system", "app.kubernetes.io/name=vc-egpu-node-agent", 9445
 TIMEOUT_S = 60
 T = TypeVar("T")
@@ -47,7 +47,8 @@ class Figures:
                 if sample.name in found:
                     key = sample.labels["UUID" if sample.name == CARD_USED else "pod"]
                     sums = found[sample.name]
-                    sums[key] = sums.get(key, 0) + int(sample.value)
+                    size_mib = int(sample.value) if sample.name == CARD_USED else int(sample.value) >> 20
+                    sums[key] = sums.get(key, 0) + size_mib
         return cls(found[CARD_USED], found[HELD], found[SPILLED])
 
 

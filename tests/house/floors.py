@@ -29,6 +29,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.volcano": ("api", "words", "room", "podspec", "codec"),
     "vc_egpu.kube": (
         "backoff",
+        "pace",
         "resources",
         "server",
         "signals",
@@ -45,6 +46,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "leader",
         "intake",
         "state",
+        "figures",
         "execution",
         "telling",
         "recovery",
@@ -75,7 +77,32 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "main",
     ),
     "vc_egpu.report": ("shares", "cards", "gangs", "queues", "values_codec", "snapshot_codec"),
-    "vc_egpu.sim": ("engine", "world"),
+    "vc_egpu.metrics": ("family", "text", "vocabulary", "page"),
+    "vc_egpu.tenants": (
+        "document",
+        "grants",
+        "walls",
+        "rights",
+        "render",
+        "drift",
+        "live",
+        "occupants",
+        "writing",
+        "removal",
+    ),
+    "vc_egpu.usage": ("table", "sources", "reports", "output", "flags", "main"),
+    "vc_egpu.sim": (
+        "engine",
+        "world",
+        "table",
+        "load",
+        "replay",
+        "curves",
+        "openb",
+        "churn",
+        "output",
+        "main",
+    ),
     "vc_egpu.cli": (
         "main",
         "exit_status",
@@ -85,10 +112,12 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "pause",
         "partial_snapshot",
         "views",
+        "tenant",
         "parser",
         "commands",
         "kubectl",
     ),
+    "vc_egpu.page": ("settings", "cluster", "serving", "main"),
     "vc_egpu_node": (
         "files",
         "kubelet_api",
@@ -116,18 +145,25 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
 
 BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "core": frozenset(),
+    "metrics": frozenset(),
     "volcano": frozenset({"core"}),
-    "kube": frozenset({"core", "volcano"}),
+    "kube": frozenset({"core", "metrics", "volcano"}),
     "report": frozenset({"core", "volcano"}),
-    "admission": frozenset({"core", "volcano", "kube", "report"}),
-    "webhook": frozenset({"core", "volcano", "kube"}),
-    "jobs": frozenset({"core", "volcano", "kube", "report"}),
+    "admission": frozenset({"core", "metrics", "volcano", "kube", "report"}),
+    "webhook": frozenset({"core", "metrics", "volcano", "kube"}),
+    "jobs": frozenset({"core", "metrics", "volcano", "kube", "report"}),
+    "tenants": frozenset({"core", "volcano", "kube"}),
     "sim": frozenset({"core", "volcano", "kube", "report"}),
+    "usage": frozenset(),
     # The command line is the entry point of all processes.
-    "cli": frozenset({"core", "volcano", "kube", "report", "admission", "webhook", "jobs"}),
+    "cli": frozenset(
+        {"core", "volcano", "kube", "report", "admission", "webhook", "jobs", "sim", "tenants", "usage"}
+    ),
+    # The page shows what the commands show. The command line starts it by its name, as it starts all processes.
+    "page": frozenset({"core", "volcano", "kube", "report", "cli"}),
 }
 """By package of ``vc_egpu``, which other packages it may import."""
-OF_THE_NODE: Final = frozenset({"core", "volcano", "kube"})
+OF_THE_NODE: Final = frozenset({"core", "metrics", "volcano", "kube"})
 """What the node agent may import of ``vc_egpu``."""
 
 MOST_MODULES_IN_A_FOLDER: Final = 12

@@ -11,7 +11,6 @@ from itertools import combinations
 
 from vc_egpu.core.model.cluster import (
     CardAsk,
-    Gang,
     Mode,
     Node,
     Pod,
@@ -157,17 +156,6 @@ def class_of(snapshot: Snapshot, pod: Pod) -> ShareClass:
     if pod.runs_as is None:
         return gang.share_class if gang else ShareClass.UNSET
     return pod.runs_as
-
-
-def low_of(snapshot: Snapshot, gang: Gang) -> list[Pod]:
-    """The members that run and may be victims: of a service those that are low, of others all or none."""
-    if gang.share_class is not ShareClass.LOW:
-        return []
-    placed = [p for p in snapshot.pods.values() if p.gang == gang.key and p.phase is PodPhase.PLACED]
-    low = [p for p in placed if not p.shares or class_of(snapshot, p) is ShareClass.LOW]
-    if any(p.protected for p in placed) or (len(low) < len(placed) and not gang.single):
-        return []
-    return low
 
 
 def _take_host(node: BruteNode, shape: PodShape, share_class: ShareClass, sign: int) -> None:

@@ -4,9 +4,9 @@ As slow on purpose as :mod:`property.brute`, on which it stands.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations, product
+from itertools import combinations
 
-from property.brute import fits, low_of, world
+from property.brute import fits, world
 from vc_egpu.core.model.cluster import (
     Gang,
     Pod,
@@ -71,22 +71,31 @@ def pod_amounts(shape: PodShape) -> dict[str, int]:
 
 def caps_allow(snapshot: Snapshot, queue: str, shapes: list[PodShape]) -> bool:
     """Whether the queue and all above it allow these shapes on top of what they use."""
+    return full_queues(snapshot, queue, shapes) == []
+
+
+def full_queues(snapshot: Snapshot, queue: str, shapes: list[PodShape]) -> list[str] | None:
+    """Queues whose present use forbids these shapes, the nearest first; None if some never allows them."""
     asked: dict[str, int] = {}
     for shape in shapes:
         for key, amount in pod_amounts(shape).items():
             asked[key] = asked.get(key, 0) + amount
+    full: list[str] = []
     for name in chain(snapshot, queue):
         entry = snapshot.queues[name]  # type: ignore[index]
         used = use(snapshot, name)
         for key, amount in asked.items():
             cap = entry.capability.get(key)
-            if cap is None:
-                model_key = "gpu-" in key and not key.endswith(("-memory", "-cores"))
-                if model_key and name == queue and amount:
-                    return False
-            elif amount and used.get(key, 0) + amount > cap:
-                return False
-    return True
+            model_key = "gpu-" in key and not key.endswith(("-memory", "-cores"))
+            if cap is None and model_key and name == queue and amount:
+                return None
+            if cap is None or not amount:
+                continue
+            if amount > cap:
+                return None
+            if used.get(key, 0) + amount > cap:
+                full.append(name)
+    return list(dict.fromkeys(full))
 
 
 def placeable(
@@ -181,30 +190,3 @@ def stage(snapshot: Snapshot, pods: Iterable[Pod], now: float) -> int:
 def order(snapshot: Snapshot, evicted: list[Pod], asleep: list[Pod], now: float) -> tuple[bool, int]:
     """Suspensions before evictions; of either kind first those of gangs that have run for long."""
     return bool(evicted), stage(snapshot, evicted or asleep, now)
-
-
-def cheapest_victims(
-    snapshot: Snapshot, gang: Gang, pods: list[Pod], now: float
-) -> tuple[Cost, tuple[bool, int]] | None:
-    """The least cost over all sets of victims that go first, and how late they go; None if none helps."""
-    by_gang: list[list[tuple[tuple[Pod, ...], tuple[Pod, ...]]]] = []
-    for other in snapshot.gangs.values():
-        placed = low_of(snapshot, other)
-        if placed:
-            evictions = [(group, ()) for group in victim_options(other, placed)]
-            suspensions = [((), group) for group in suspension_options(snapshot, other, placed) if group]
-            by_gang.append([*evictions, *suspensions])
-    choices = []
-    for choice in product(*by_gang):
-        evicted = [pod for group, _ in choice for pod in group]
-        asleep = [pod for _, group in choice for pod in group]
-        choices.append(((cards_of(evicted), cards_of(asleep)), evicted, asleep))
-    choices.sort(key=lambda entry: (order(snapshot, entry[1], entry[2], now), entry[0]))
-    for cost, evicted, asleep in choices:
-        if not (evicted or asleep) or not guarantees_hold(snapshot, gang, [*evicted, *asleep]):
-            continue
-        if asleep and not hosts_hold(snapshot, asleep):
-            continue
-        if placeable(snapshot, gang, pods, [pod.uid for pod in evicted], [pod.uid for pod in asleep]):
-            return cost, order(snapshot, evicted, asleep, now)
-    return None

@@ -33,7 +33,9 @@ LEAST_FILL, MOST_FILL = 0.6, 0.95
 _LOAD = (0.3, 0.4, 0.5, 0.6, 0.7, 0.9)
 """Fractions of a card that running members hold."""
 _ASKED = (0.05, 0.05, 0.1, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
+_CLASSES = [ShareClass.UNSET, ShareClass.UNSET, ShareClass.UNSET, ShareClass.LOW, ShareClass.HIGH]
 _SILENT = 0.3
+_WITHOUT_LINES = 0.4
 _MAX_RUNNING = 6
 _TRIES = 6
 _RULED = 0.4
@@ -56,19 +58,60 @@ class Case:
     alike: dict[str, bool]
 
 
-def case(seed: int) -> Case:
-    """The cluster of this seed, always the same."""
+def case(seed: int, *, shares: bool = False) -> Case:
+    """The cluster of this seed, always the same. ``shares``: more is asked for what queues deserve."""
     rng = random.Random(seed)
     snapshot = _filled(rng)
     while not LEAST_FILL <= fill(snapshot) <= MOST_FILL:
         snapshot = _filled(rng)
+    snapshot = _with_lines(
+        random.Random(f"lines {seed}"), snapshot, without=0.0 if shares else _WITHOUT_LINES
+    )
     asking, alike = [], {}
     for number in range(2):
         key = f"ns/ask{number}"
         snapshot, same = _ask(rng, snapshot, key, number)
         asking.append(key)
         alike[key] = same
+        if shares:
+            asks = random.Random(f"class {seed} {number}").choice(_CLASSES)
+            gangs = {**snapshot.gangs, key: replace(snapshot.gangs[key], share_class=asks)}
+            snapshot = replace(snapshot, gangs=gangs)
     return Case(_one_falls_silent(random.Random(f"silent {seed}"), snapshot), asking, alike)
+
+
+def _with_lines(rng: random.Random, snapshot: Snapshot, *, without: float) -> Snapshot:
+    """In most of the cases queues name what they deserve, and gangs run in a queue of another tree too."""
+    if rng.random() < without:
+        return snapshot
+    other = QueueName("green")
+    queues = {**snapshot.queues, other: Queue(other, capability=_caps(rng, 4, 24))}
+    for name, queue in queues.items():
+        names = rng.random() < (0.2 if name == "org" else 0.8)
+        queues[name] = replace(
+            queue,
+            deserved=_deserved(rng) if names else {},
+            reclaimable=rng.random() > 0.1,
+            preempts_within=rng.random() > 0.1,
+        )
+    gangs = {
+        key: replace(gang, queue=other) if rng.random() < 0.4 else gang
+        for key, gang in snapshot.gangs.items()
+    }
+    return replace(snapshot, queues=queues, gangs=gangs)
+
+
+def _deserved(rng: random.Random) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for model, memory in MEMORY.items():
+        for form in _SHARES:
+            if rng.random() < 0.8:
+                found[form.format(model)] = rng.choice([0, 0, 1, 1, 2, 4])
+        if rng.random() < 0.3:
+            found[f"volcano.sh/vgpu-{model}-memory"] = rng.randint(0, 6) * memory // 2
+        if rng.random() < 0.3:
+            found[f"volcano.sh/vgpu-{model}-cores"] = rng.randint(0, 6) * 50
+    return found
 
 
 def _one_falls_silent(rng: random.Random, snapshot: Snapshot) -> Snapshot:

@@ -6,20 +6,22 @@ to be; the cost of victims is the oracle's least in 95 percent of cases and neve
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import pytest
 import seeds
 from property import brute, generate
+from property import brute_rounds as rounds
 from property import brute_search as search
 from vc_egpu.core.check import invariants
 from vc_egpu.core.decide import decide
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     Gang,
     PlanInForce,
     Pod,
     PodPhase,
-    ShareClass,
     Snapshot,
     SuspensionState,
     plan_key,
@@ -29,6 +31,7 @@ from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
 
 NOW = 2000.0
+_NOUNS = {Cause.PRIORITY: "preemptions", Cause.RECLAIM: "reclaims"}
 
 
 @dataclass
@@ -86,33 +89,40 @@ def _message(plan: Plan) -> str:
 
 def _when_full(snapshot: Snapshot, gang: Gang, admission: Admission | None, where: str, tally: Tally) -> None:
     waiting = [pod for pod in snapshot.pods.values() if pod.gang == gang.key]
-    if gang.share_class is not ShareClass.HIGH:
-        if admission is not None:
-            tally.faults.append(f"{where}: admitted, but it does not fit")
-        return
-    found = search.cheapest_victims(snapshot, gang, waiting, NOW)
-    if found is None:
+    least = rounds.least(snapshot, gang, waiting, NOW)
+    if least is None:
         if admission is not None:
             tally.faults.append(f"{where}: makes room where there is none to make")
         return
-    tally.counts["preemptions possible"] += 1
+    number, (late, wanted) = least
+    kind = _kind(snapshot, gang, waiting, number)
+    tally.counts[f"{kind} possible"] += 1
     if admission is None:
-        tally.counts["preemptions missed"] += 1
+        tally.counts[f"{kind} missed"] += 1
         return
-    least, (by_eviction, stage) = found
     cost = cost_of(snapshot, admission)
+    tally.counts[kind] += 1
     evicted, asleep = going(snapshot, admission)
-    if search.order(snapshot, evicted, asleep, NOW) != (by_eviction, stage):
+    if search.order(snapshot, evicted, asleep, NOW) != late:
         tally.faults.append(f"{where}: gangs go that have just begun, or go often; others would do")
-    tally.counts["preemptions"] += 1
-    tally.counts["of such as have just begun, or go often"] += stage > 0
+    tally.counts["of such as have just begun, or go often"] += late[1] > 0
     tally.counts["by suspension alone"] += not admission.evictions
     tally.counts["by both"] += bool(admission.evictions and admission.suspensions)
-    tally.counts["preemptions at least cost"] += cost == least
+    tally.counts[f"{kind} at least cost"] += cost == wanted
     tally.counts["with a silent node"] += any(not node.ready for node in snapshot.nodes.values())
-    if cost[0] > 2 * least[0] or (cost[0] == least[0] and cost[1] > 2 * least[1]):
-        tally.faults.append(f"{where}: victims cost {cost}, {least} would do")
+    if cost[0] > 2 * wanted[0] or (cost[0] == wanted[0] and cost[1] > 2 * wanted[1]):
+        tally.faults.append(f"{where}: victims cost {cost}, {wanted} would do ({kind})")
     _victims_are_fair(snapshot, gang, admission, where, tally)
+
+
+def _kind(snapshot: Snapshot, gang: Gang, waiting: list[Pod], number: int) -> str:
+    """What the victims of this round go for."""
+    for shapes in search.core_choices(gang, waiting):
+        found = list(rounds.distinct(rounds.rounds(snapshot, gang, shapes)))
+        if number < len(found):
+            quota = found[number].frees_quota
+            return "preemptions in caps" if quota else f"{_NOUNS[found[number].cause]}"
+    raise AssertionError("no such round")
 
 
 def going(snapshot: Snapshot, admission: Admission) -> tuple[list[Pod], list[Pod]]:
@@ -130,31 +140,47 @@ def cost_of(snapshot: Snapshot, admission: Admission) -> search.Cost:
 def _victims_are_fair(
     snapshot: Snapshot, preemptor: Gang, admission: Admission, where: str, tally: Tally
 ) -> None:
-    entries: tuple[Eviction | Suspension, ...] = (*admission.evictions, *admission.suspensions)
-    everyone = [snapshot.pods[uid] for entry in entries for uid in entry.pods]
-    for entry in entries:
-        gang = snapshot.gangs[entry.gang]
-        placed = brute.low_of(snapshot, gang)
-        going = tuple(pod for pod in placed if pod.uid in entry.pods)
-        if len(going) < len(entry.pods):
-            tally.faults.append(f"{where}: {gang.key} may not be a victim")
-        suspends = isinstance(entry, Suspension)
-        may_sleep = search.suspension_options(snapshot, gang, placed) if suspends else []
-        if going not in (may_sleep if suspends else search.victim_options(gang, placed)):
-            tally.faults.append(f"{where}: {gang.key} is left with part of its minimum")
-    if not search.guarantees_hold(snapshot, preemptor, everyone):
+    waiting = [p for p in snapshot.pods.values() if p.gang == preemptor.key]
+    chosen = [pod.shape for pod in waiting if plan_key(pod) in admission.members]
+    evicted, asleep = _pods(snapshot, admission.evictions), _pods(snapshot, admission.suspensions)
+    allowed = [
+        one
+        for one in rounds.rounds(snapshot, preemptor, chosen)
+        if one.cause is admission.cause and _are_of(snapshot, admission, one)
+    ]
+    if not any(one.may_go([*evicted, *asleep]) for one in allowed):
+        tally.faults.append(f"{where}: {sorted(pod.uid for pod in (*evicted, *asleep))} may not be victims")
+        return
+    if not search.guarantees_hold(snapshot, preemptor, [*evicted, *asleep]):
         tally.faults.append(f"{where}: a queue falls below its guarantee")
-    asleep = [snapshot.pods[uid] for entry in admission.suspensions for uid in entry.pods]
     if not search.hosts_hold(snapshot, asleep):
         tally.faults.append(f"{where}: a host has no room for what is suspended")
-    for index, left_out in enumerate(entries):
-        rest = [e for i, e in enumerate(entries) if i != index]
-        gone = [uid for e in rest if isinstance(e, Eviction) for uid in e.pods]
-        away = [uid for e in rest if isinstance(e, Suspension) for uid in e.pods]
-        waiting = [p for p in snapshot.pods.values() if p.gang == preemptor.key]
-        chosen = [pod.shape for pod in waiting if plan_key(pod) in admission.members]
-        if brute.fits(brute.world(snapshot, gone, away), chosen, preemptor.share_class):
+    quota = allowed[0].frees_quota
+    for left_out in _going(admission):
+        gone = [pod for pod in evicted if pod.uid not in left_out.pods]
+        away = [pod for pod in asleep if pod.uid not in left_out.pods]
+        if rounds.fits(snapshot, preemptor, chosen, gone, away, frees_quota=quota):
             tally.faults.append(f"{where}: {left_out.gang} need not have gone")
+
+
+def _going(admission: Admission) -> tuple[Eviction | Suspension, ...]:
+    return (*admission.evictions, *admission.suspensions)
+
+
+def _pods(snapshot: Snapshot, going: Iterable[Eviction | Suspension]) -> list[Pod]:
+    return [snapshot.pods[uid] for entry in going for uid in sorted(entry.pods)]
+
+
+def _are_of(snapshot: Snapshot, admission: Admission, one: rounds.Round) -> bool:
+    """Whether this round may take all of these, whole or by members above the minimum."""
+    for entry in _going(admission):
+        gang, able = snapshot.gangs[entry.gang], one.members.get(entry.gang, [])
+        going = tuple(pod for pod in able if pod.uid in entry.pods)
+        options = search.suspension_options if isinstance(entry, Suspension) else None
+        parts = options(snapshot, gang, able) if options else search.victim_options(gang, able)
+        if len(going) < len(entry.pods) or going not in parts:
+            return False
+    return True
 
 
 def carry_out(snapshot: Snapshot, admission: Admission) -> Snapshot:
@@ -162,7 +188,16 @@ def carry_out(snapshot: Snapshot, admission: Admission) -> Snapshot:
     evicted = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
     suspends = frozenset(uid for entry in admission.suspensions for uid in entry.pods)
     victims = evicted | suspends
-    plan = PlanInForce("1-1", dict(admission.members), victims, NOW, suspends)
+    plan = PlanInForce(
+        "1-1",
+        dict(admission.members),
+        victims,
+        NOW,
+        suspends,
+        admission.cause,
+        admission.accounts,
+        admission.relieves,
+    )
     pods = dict(snapshot.pods)
     for uid in evicted:
         pods[uid] = replace(pods[uid], phase=PodPhase.TERMINATING)
@@ -194,6 +229,24 @@ def test_fresh_decisions_agree_with_brute_force(oracle_cases: int) -> None:
 
 
 @pytest.mark.timeout(1800)
+def test_what_queues_deserve_is_taken_back_as_brute_force_does(
+    oracle_cases: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tally = Tally()
+    for seed in range(oracle_cases):
+        judge(generate.case(seed, shares=True), seed, tally)
+    for seed in seeds.fresh(oracle_cases // 8):
+        judge(generate.case(seed, shares=True), seed, tally)
+    counts = tally.counts
+    with capsys.disabled():
+        print(f"\nreclaim, {oracle_cases} clusters: {dict(sorted(counts.items()))}")
+    assert not tally.faults, "\n".join(tally.faults[:20])
+    assert counts["reclaims missed"] == 0, "every queue below its share gets what it could take back"
+    assert counts["reclaims at least cost"] * 100 >= 95 * counts["reclaims"]
+    assert counts["reclaims"] * 25 >= oracle_cases, "too few to prove anything"
+
+
+@pytest.mark.timeout(1800)
 def test_decisions_agree_with_brute_force(oracle_cases: int, capsys: pytest.CaptureFixture[str]) -> None:
     tally = Tally()
     for seed in range(oracle_cases):
@@ -205,8 +258,9 @@ def test_decisions_agree_with_brute_force(oracle_cases: int, capsys: pytest.Capt
     assert counts["alike refused"] == 0
     refused = "\n".join(tally.refused[:20])
     assert counts["mixed refused"] * 100 < counts["mixed placeable"], refused
-    assert counts["preemptions at least cost"] * 100 >= 95 * counts["preemptions"]
-    assert counts["preemptions missed"] * 100 <= counts["preemptions possible"]
+    for kind in ("preemptions", "preemptions in caps", "reclaims"):
+        assert counts[f"{kind} at least cost"] * 100 >= 95 * counts[kind]
+        assert counts[f"{kind} missed"] * 100 <= counts[f"{kind} possible"]
     # A generator that never gets to the interesting cases would prove nothing.
     assert counts["alike placeable"] * 7 >= oracle_cases
     assert counts["mixed placeable"] * 9 >= oracle_cases

@@ -65,6 +65,14 @@ class ContainerOfProcess:
         self._nobodys: dict[int, float] = {}
         """PIDs that no process had, and when that was looked for."""
 
+    def shares_namespace(self) -> bool:
+        """Whether this process is in the PID namespace of the tree that it reads.
+
+        A driver tells a program of no process outside of its own namespace.
+        """
+        own, there = (start_ticks(_text(proc / "1" / "stat")) for proc in (Path("/proc"), self._proc_dir))
+        return own is not None and own == there
+
     def container_id(self, pid: int) -> str | None:
         """64 hex digits, or None for a process that is in no container (or is gone)."""
         return place(self._read(pid, "cgroup"))[1] or None

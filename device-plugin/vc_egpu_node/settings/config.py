@@ -19,6 +19,8 @@ TOOLKIT_SPECS: Final = ("/var/run/cdi", "/etc/cdi")
 MOST_INTERVAL_S: Final = 7 * 86_400.0
 Action = Literal["run", "check", "remove", "remove-by-force"]
 ToolkitMode = Literal["auto", "required", "off"]
+ContainerMetrics = Literal["basic", "full"]
+DcgmNames = Literal["auto", "on", "off"]
 VendorName = Literal["nvidia"]
 CHECKPOINT_BY_POD: Final = "pod"
 """The helper runs in a pod of its own; anything else is its path, and the agent runs it itself."""
@@ -74,6 +76,14 @@ class Settings:
     """How often cards are counted again (at once when one is lost)."""
     probe_cuda_interval_s: float = 0.0
     """How often a context is made on each card that nobody is on; 0: never."""
+    container_metrics: ContainerMetrics = "basic"
+    """full: also what only the library counts."""
+    dcgm_names: DcgmNames = "auto"
+    """Whether cards are shown under DCGM's names; auto: unless a dcgm-exporter answers on the node."""
+    dcgm_host_label: str = "Hostname"
+    """As the dcgm-exporter of other nodes calls it."""
+    host_address: str = ""
+    """The node's own, to look for a dcgm-exporter there; empty: none is looked for."""
     log_level: str = "INFO"
     action: Action = "run"
 
@@ -92,6 +102,30 @@ def _seconds(text: str) -> float:
     if not 0.0 <= value <= MOST_INTERVAL_S:  # nor is "nan" between them
         raise ValueError(text)
     return value
+
+
+def _add_metrics(parser: argparse.ArgumentParser, defaults: Settings) -> None:
+    parser.add_argument(
+        "--container-metrics",
+        choices=get_args(ContainerMetrics),
+        default=defaults.container_metrics,
+        help="full: also memory charged, managed and beyond the grant, and units, as the library counts them",
+    )
+    parser.add_argument(
+        "--dcgm-names",
+        choices=get_args(DcgmNames),
+        default=defaults.dcgm_names,
+        help="show cards as dcgm-exporter does; auto: unless one answers on port 9400 of --host-address",
+    )
+    parser.add_argument(
+        "--dcgm-host-label",
+        choices=("Hostname", "hostname"),
+        default=defaults.dcgm_host_label,
+        help="the node's label on DCGM's names",
+    )
+    parser.add_argument(
+        "--host-address", default=os.environ.get("HOST_IP", ""), help="of this node; default: $HOST_IP"
+    )
 
 
 def parse_flags(arguments: Sequence[str]) -> Settings:
@@ -127,6 +161,7 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
         default=defaults.probe_cuda_interval_s,
         help="make a CUDA context so often on each card that nobody is on; default: never",
     )
+    _add_metrics(parser, defaults)
     parser.add_argument("--log-level", default=defaults.log_level)
     parser.add_argument(
         "--action",

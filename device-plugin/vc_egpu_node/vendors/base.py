@@ -95,6 +95,7 @@ class CardSample:
     mem_clock_mhz: int | None = None
     pcie_replays: int | None = None
     remapped_rows: int | None = None
+    corrected_remapped_rows: int | None = None
     row_remap_pending: int | None = None
     row_remap_failure: int | None = None
     ecc_uncorrected: int | None = None

@@ -271,7 +271,7 @@ def test_an_agent_that_begins_with_a_broken_file_is_there_and_says_so(
     with an_agent(tmp_path, **paths) as running:
         running.until(lambda problem: problem == UNFOLLOWED)
         running.until(lambda _: running.agent.unready() == "")
-        assert running.metric(f'egpu_node_slots{{health="healthy",resource="{RES}"}}') == 14
+        assert running.metric(f'egpu_node_slots{{resource="{RES}",health="healthy"}}') == 14
         assert running.metric(broken) == 1
         running.until(lambda _: event in running.events())
 

@@ -1,9 +1,9 @@
 """Level-1 metrics and the page for programs: who waits, which cards take anything."""
 
-from pathlib import Path
+from dataclasses import replace
 
-from prometheus_client import generate_latest
 from unit.admission.build import TABLE, added, group, node, pod, queue
+from vc_egpu.admission.execution.operations import lacked, none_by_kubelets
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.serving.snapshot import document
 from vc_egpu.admission.state.mirror import Mirror
@@ -16,11 +16,12 @@ from vc_egpu.report import snapshot_codec
 def view_of(mirror: Mirror) -> View:
     snapshot = mirror.snapshot()
     plan = decide(snapshot, Policy(), 1000.0)
-    return View(snapshot, plan.verdicts, {}, 5, admitting=True, decide_s=0.0)
+    return View(snapshot, plan.verdicts, {}, 5, admitting=True)
 
 
 def series(view: View, name: str) -> list[str]:
-    lines = generate_latest(Level1(lambda: view).registry()).decode().splitlines()
+    level1 = Level1(lambda: view)
+    lines = [line for path in level1.paths for line in level1.answer(path).decode().splitlines()]
     return [line for line in lines if line.startswith(f"{name}{{")]
 
 
@@ -39,14 +40,6 @@ def of_a_replica_set(name: str) -> dict[str, object]:
     }
 
 
-def test_the_table_of_metrics_in_the_docs_has_all_of_them_with_their_types() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs/admission.md").read_text()
-    view = view_of(Mirror(TABLE))
-    for family in Level1(lambda: view).registry().collect():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        assert f"| `{name}` | {family.type} |" in page
-
-
 def test_cards_of_a_node_that_is_given_up_take_nothing() -> None:
     """By its taint, though its kubelet is there: as the decision sees it."""
     mirror, taint = Mirror(TABLE), {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
@@ -59,7 +52,7 @@ def test_cards_of_a_node_that_is_given_up_take_nothing() -> None:
     }
     (given_up, well) = sorted(series(view, "egpu_card_usable"))
     assert 'node="given-up"' in given_up
-    assert (given_up.split()[-1], well.split()[-1]) == ("0.0", "1.0")
+    assert (given_up.split()[-1], well.split()[-1]) == ("0", "1")
 
 
 def test_who_is_scaled_to_nothing_does_not_wait() -> None:
@@ -72,14 +65,14 @@ def test_who_is_scaled_to_nothing_does_not_wait() -> None:
     assert waiting(mirror) == []
     one = pod("web-1", gang="podgroup-rs-web", owners=[of_a_replica_set("web")])
     mirror.apply("pods", added(one))
-    assert waiting(mirror) == ['egpu_queue_waiting_gangs{queue="team",reason="WaitingForModel"} 1.0']
+    assert waiting(mirror) == ['egpu_queue_waiting_gangs{queue="team",reason="WaitingForModel",class=""} 1']
 
 
 def test_a_job_whose_pods_are_still_to_be_made_waits() -> None:
     mirror = Mirror(TABLE)
     mirror.apply("queues", added(queue()))
     mirror.apply("podgroups", added(group("train")))
-    assert waiting(mirror) == ['egpu_queue_waiting_gangs{queue="team",reason="WaitingForMembers"} 1.0']
+    assert waiting(mirror) == ['egpu_queue_waiting_gangs{queue="team",reason="WaitingForMembers",class=""} 1']
 
 
 def test_the_page_holds_all_that_a_decision_reads() -> None:
@@ -93,3 +86,20 @@ def test_the_page_holds_all_that_a_decision_reads() -> None:
     found = snapshot_codec.from_json(snapshot_codec.to_json(document(view)))
     assert found == view.snapshot
     assert decide(found, Policy(), 1000.0).verdicts == view.verdicts
+
+
+def test_what_kubelets_refuse_is_counted_by_what_lacked() -> None:
+    said = ["OutOfcpu: no cpu", "OutOfvolcano.sh/vgpu-h20: none", "UnexpectedAdmissionError: x", "Odd: y"]
+    assert [lacked(text) for text in said] == ["cpu", "resource", "device", "other"]
+    view = replace(view_of(Mirror(TABLE)), by_kubelets={**none_by_kubelets(), "cpu": 3})
+    shown = series(view, "egpu_kubelet_refusals_total")
+    assert 'egpu_kubelet_refusals_total{lacked="cpu"} 3' in shown
+    assert 'egpu_kubelet_refusals_total{lacked="pods"} 0' in shown, "a total begins at zero"
+
+
+def test_pods_that_were_let_go_are_counted_by_way() -> None:
+    view = replace(view_of(Mirror(TABLE)), let_go={"direct": 2, "scheduler": 1})
+    assert series(view, "egpu_pods_let_go_total") == [
+        'egpu_pods_let_go_total{way="direct"} 2',
+        'egpu_pods_let_go_total{way="scheduler"} 1',
+    ]

@@ -128,6 +128,37 @@ def test_a_program_that_failed_is_no_refusal() -> None:
     assert judge(GANG, members, watchlist, 10_000) is None
 
 
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu"),
+        ("OutOfcpu", "Node didn't have enough resource: cpu"),
+        ("TaintToleration", "Predicate TaintToleration failed"),
+        ("NodePorts", "Predicate NodePorts failed"),
+        ("NodeShutdown", "Pod was rejected: node is shutting down"),
+    ],
+)
+def test_whatever_lacked_a_refusal_is_one(reason: str, message: str) -> None:
+    members, watchlist = watch(member(0, bound=True, phase="Failed", reason=reason, message=message))
+    back = judge(replace(GANG, min_member=1), members, watchlist, 0.0)
+    assert back is not None
+    assert back.refusals == (f"{reason}: {message}",)
+    assert back.nodes == {NodeName("n0")}
+
+
+def test_while_the_node_that_refused_it_is_left_out_no_gang_goes_for_it() -> None:
+    """Its plan had room there, and a pod of another scheduler took it: that costs others nothing."""
+    record = RolledBack().again(1000.0, frozenset({NodeName("n1")}), "refused", kubelet=True)
+    assert backoffs.decode(backoffs.encode(record)) == record
+    mirror, key = Mirror(TABLE), "default/g"
+    mirror.apply("podgroups", added(group(annotations={names.ROLLED_BACK: backoffs.encode(record)})))
+    assert mirror.snapshot().gangs[key].takes_free_room
+    mirror.open_nodes(record.nodes_until)
+    assert not mirror.snapshot().gangs[key].takes_free_room
+    later = record.again(2000.0, frozenset(), "not bound", packed=2)
+    assert not later.kubelet
+
+
 def test_surplus_comes_back_alone() -> None:
     members, watchlist = watch(member(0, bound=True), member(1, bound=True), member(2, bound=False))
     back = judge(GANG, members, watchlist, PATIENCE_S)

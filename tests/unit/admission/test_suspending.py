@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import generate_latest
 from unit.admission.build import deleted
 from unit.admission.stage import BROKEN, CONFLICT, GROUPS, PODS, Stage
 from unit.admission.suspended_gang import (
@@ -345,7 +344,8 @@ def test_a_gang_that_could_not_be_brought_back_is_made_anew(stage: Stage) -> Non
         Plan(3, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True, cause=Cause.ROLLBACK),)), 1000.0
     )
     until(stage, lambda: stage.asked_to_go() == ["v-0", "v-1"])
-    assert stage.work.evictions.by_cause[Cause.ROLLBACK] == 2
+    labels = {"queue": "team", "class": "low", "cause": "rollback"}
+    assert stage.work.figures.registry.get_sample_value("egpu_pods_evicted_total", labels) == 2
     stage.conductor.carry_out(
         Plan(4, evictions=(Eviction(VICTIM, frozenset(UIDS), whole=True, cause=Cause.ROLLBACK),)), 1000.0
     )
@@ -375,20 +375,19 @@ def test_metrics_tell_who_is_away_and_what_lies_on_the_host(stage: Stage) -> Non
         stage.work.counters,
         5,
         admitting=True,
-        decide_s=0.0,
-        suspended=stage.conductor.suspending.by_cause,
+        figures=stage.work.figures,
     )
-    text = generate_latest(Level1(lambda: view).registry()).decode()
-    card = 'card="GPU-n1-0",index="0",model="h20",node="n1"'
-    assert f"egpu_card_suspended_shares{{{card}}} 2.0" in text
-    assert f"egpu_card_memory_allocated_mib{{{card}}} 0.0" in text
-    assert 'egpu_host_memory_booked_mib{for="suspended",node="n1"} 60000.0' in text
-    assert 'egpu_operations_total{operation="suspend_orders"} 2.0' in text
-    assert 'egpu_pods_suspended_total{cause="wish"} 2.0' in text
-    assert 'egpu_pods_suspended_total{cause="priority"} 0.0' in text
-    assert 'egpu_pods_evicted_total{cause="priority"} 0.0' in text
+    level1 = Level1(lambda: view)
+    text = "".join(level1.answer(path).decode() for path in level1.paths)
+    card = 'node="n1",uuid="GPU-n1-0",index="0",model="h20"'
+    assert f"egpu_card_suspended_sharers{{{card}}} 2" in text
+    assert f"egpu_card_memory_allocated_bytes{{{card}}} 0" in text
+    assert f'egpu_host_memory_booked_bytes{{node="n1",for="suspended"}} {60000 << 20}' in text
+    assert text.count("egpu_share_suspended{") == 2
+    assert 'egpu_admission_operations_total{operation="suspend_orders"} 2' in text
+    assert 'egpu_pods_suspended_total{queue="team",class="low",cause="wish"} 2' in text
     # Its first one is to be seen as growth.
-    assert 'egpu_operations_total{operation="suspensions_failed"} 0.0' in text
+    assert 'egpu_admission_operations_total{operation="suspensions_failed"} 0' in text
 
 
 def test_a_resume_waits_until_its_orders_are_written(stage: Stage) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import vc_egpu.admission
-from prometheus_client import generate_latest
 from unit.admission.build import group, let_go, pod
 from unit.admission.stage import (
     GROUPS,
@@ -38,8 +37,9 @@ from vc_egpu.admission.carry_out.victims import SHIELD_S
 from vc_egpu.admission.execution.carrying import LANDS_WITHIN_S
 from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Result, Unknown, Written, result_of
 from vc_egpu.admission.recovery.rollback import RollBack, finds_no_room
-from vc_egpu.admission.serving.metrics import Level1
+from vc_egpu.admission.serving.metrics import PROCESS, Level1
 from vc_egpu.admission.state.refusals import AGAIN_S
+from vc_egpu.admission.suspension.suspending import Order
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     CardId,
@@ -349,7 +349,8 @@ def test_a_plan_that_a_policy_forbids_is_told_and_not_tried_all_the_time(loop: L
         loop.idle_turn()
     plans = [body for _, path, body in loop.server.requests[sent:] if path == f"{GROUPS}/g" and body]
     assert not any(annotates(names.PLAN)(body) for body in plans)
-    assert b'egpu_writes_refused_total{write="plan"} 1.0' in generate_latest(Level1(loop.view).registry())
+    shown = Level1(loop.view).answer(PROCESS)
+    assert b'egpu_admission_writes_refused_total{write="plan"} 1\n' in shown
 
 
 def test_a_ready_plan_that_cannot_be_written_is_withdrawn(stage: Stage) -> None:
@@ -396,7 +397,7 @@ def test_a_pod_without_room_for_an_order_cannot_be_suspended(stage: Stage) -> No
     stage.drive()
     assert stage.inbox.empty(), "no order is written"
     assert [stage.mirror.pods[uid].pod.suspendable for uid in UIDS] == [False, False]
-    why = stage.conductor.suspending.order(VICTIM, UIDS, "5-9", "x", Cause.WISH)
+    why = stage.conductor.suspending.order(VICTIM, UIDS, Order("5-9", "x", Cause.WISH))
     assert why == "pod v-0 cannot be suspended: its annotations leave no room for the order"
 
 

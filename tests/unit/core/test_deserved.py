@@ -7,16 +7,18 @@ from unit.core import make
 from vc_egpu.core.books.state import index_of
 from vc_egpu.core.model.causes import Account
 from vc_egpu.core.model.cluster import CardAsk, PodShape, Queue, QueueName
+from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.resources import parts
 from vc_egpu.core.model.words import balance, cards
 from vc_egpu.core.queues import deserved
+from vc_egpu.core.trial.trial import Trial
 
 H20, T4, NATIVE = "volcano.sh/vgpu-h20", "volcano.sh/vgpu-t4", "volcano.sh/gpu-h20"
 CARD = 1_000_000
 MODELS = {"h20": make.H20_MIB, "t4": 15360}
 
 
-def queue(name: str, parent: str | None = None, **amounts: int) -> Queue:
+def queue(name: str, parent: str | None = None, /, **amounts: int) -> Queue:
     spelt = {
         f"volcano.sh/{key.replace('_', '-')}" if "gpu" in key else key: amount
         for key, amount in amounts.items()
@@ -25,7 +27,8 @@ def queue(name: str, parent: str | None = None, **amounts: int) -> Queue:
 
 
 def lines(*queues: Queue, models: Mapping[str, int] = MODELS) -> dict[str, dict[str, int]]:
-    found = deserved.lines(index_of(make.snapshot(queues=queues)), models)
+    trial = Trial(index_of(make.snapshot(queues=queues)), Policy(), 0.0)
+    found = deserved.lines(trial, models)
     return {str(name): dict(amounts) for name, amounts in found.items()}
 
 

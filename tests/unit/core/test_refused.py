@@ -94,3 +94,18 @@ def test_a_node_that_came_since_and_takes_it_is_an_answer(created: float, cards:
         make.snapshot(found.nodes.values(), [*found.gangs.values(), make.gang("other")], pods.values())
     )
     assert bool(plan.admissions) is goes
+
+
+def test_a_gang_that_a_node_refused_takes_free_room_only() -> None:
+    plan = ask(contest(make.gang("g", share_class=HIGH, takes_free_room=True)))
+    assert not plan.admissions
+    said = "A node refused a pod of it although the plan had room there. It takes free room only"
+    assert said in plan.verdicts["g"].message
+    free = contest(make.gang("g", share_class=HIGH, takes_free_room=True), make.node("n9", 1))
+    (admission,) = ask(free).admissions
+    assert not admission.evictions
+
+
+def test_who_may_evict_nobody_is_not_told_of_it() -> None:
+    plan = ask(contest(make.gang("g", share_class=LOW, takes_free_room=True)))
+    assert "free room only" not in plan.verdicts["g"].message

@@ -1,12 +1,10 @@
 """Small things below the Job controller: durations, sums of requests, the cache, states of queues."""
 
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 from unit.jobs.worlds import job, world
-from vc_egpu.jobs.health import Metrics
 from vc_egpu.jobs.known.latest import Latest
 from vc_egpu.jobs.known.pods import CachedPod, trim
 from vc_egpu.jobs.objects import requests
@@ -289,10 +287,3 @@ def test_status_of_a_queue() -> None:
         "completed": 0,
         "allocated": {"cpu": "1500m"},
     }
-
-
-def test_every_metric_stands_in_the_docs() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs/jobs.md").read_text()
-    for family in Metrics().registry.collect():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        assert f"| `{name}` | {family.type} |" in page

@@ -51,12 +51,12 @@ def composed(*components: str) -> tuple[Json, ...]:
     return patched(f"components: [{listed}]\n")
 
 
-def patched(text: str) -> tuple[Json, ...]:
-    """The same with anything else that an operator's own overlay may hold."""
+def patched(text: str, overlay: str = "standalone") -> tuple[Json, ...]:
+    """An overlay with anything else that an operator's own overlay may hold."""
     (REPOSITORY / "build").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="test-", dir=REPOSITORY / "build") as folder:
         Path(folder, "kustomization.yaml").write_text(
-            f"resources: [../../manifests/overlays/standalone]\n{text}"
+            f"resources: [../../manifests/overlays/{overlay}]\n{text}"
         )
         return rendered(str(Path(folder).relative_to(REPOSITORY)))
 

@@ -11,6 +11,7 @@ from localcluster.errors import LocalClusterError
 from unit.manifests.kustomize import MANIFESTS
 
 STORIES: Final = Path(__file__).with_name("alerts.yaml")
+RECORDING: Final = Path(__file__).with_name("recording.yaml")
 
 
 def _checks() -> list[dict[str, Any]]:
@@ -33,9 +34,10 @@ def promtool() -> Path:
         pytest.skip(str(error))
 
 
-def test_the_stories_happen_as_they_are_told(promtool: Path) -> None:
+@pytest.mark.parametrize("stories", [STORIES, RECORDING], ids=lambda path: path.stem)
+def test_the_stories_happen_as_they_are_told(promtool: Path, stories: Path) -> None:
     run = subprocess.run(
-        [promtool, "test", "rules", STORIES], capture_output=True, text=True, timeout=120, check=False
+        [promtool, "test", "rules", stories], capture_output=True, text=True, timeout=120, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr
 
@@ -45,7 +47,9 @@ def test_prometheus_takes_rules_and_scrape_job(promtool: Path, tmp_path: Path) -
     (tmp_path / "token").touch()
     job = (MANIFESTS / "monitoring/scrape.yaml").read_text()
     job = job.replace("/var/run/secrets/kubernetes.io/serviceaccount/token", str(tmp_path / "token"))
-    (tmp_path / "prometheus.yml").write_text(f"rule_files: [{MANIFESTS}/monitoring/rules.yaml]\n{job}")
+    files = ("rules", "recording", "aliases-hami", "aliases-volcano")
+    rules = ", ".join(f"{MANIFESTS}/monitoring/{name}.yaml" for name in files)
+    (tmp_path / "prometheus.yml").write_text(f"rule_files: [{rules}]\n{job}")
     done = subprocess.run(
         [promtool, "check", "config", "--lint=all", "--lint-fatal", tmp_path / "prometheus.yml"],
         capture_output=True, text=True, timeout=60, check=False,

@@ -164,7 +164,7 @@ def test_crds_come_with_standalone_only() -> None:
 def test_webhook_and_admission_name_the_same_scheduler() -> None:
     """The kube-scheduler, unless told otherwise; on Volcano its own scheduler for pods without a PodGroup."""
     ungrouped = ["--ungrouped-scheduler-name=volcano"]
-    of_volcano = ["--scheduler-name=volcano", "--scheduler=volcano"]
+    of_volcano = ["--scheduler-name=volcano", "--binder=scheduler", "--scheduler=volcano"]
     for folder, wanted in (
         ("manifests/overlays/standalone", []),
         ("manifests/overlays/volcano", ungrouped),
@@ -178,6 +178,19 @@ def test_webhook_and_admission_name_the_same_scheduler() -> None:
             if "scheduler" in argument
         ]
         assert said == wanted
+
+
+def test_next_to_volcano_our_job_controller_makes_podgroups_and_nothing_else() -> None:
+    parts = "components: [../../manifests/overlays/volcano/direct-deployments]\n"
+    objects = patched(parts, overlay="volcano")
+    specs = pod_specs(objects)
+    assert "--direct-without-group=true" in specs["vc-egpu-webhook"]["containers"][0]["args"]
+    assert jobs_parser().parse_args(specs["vc-egpu-jobs"]["containers"][0]["args"][1:]).groups_only
+    (role,) = [one for one in of_kind(objects, "ClusterRole") if one["metadata"]["name"] == "vc-egpu-jobs"]
+    asked = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    assert {("podgroups", "create"), ("pods", "patch")} <= asked
+    assert not {(name, verb) for name, verb in asked if verb == "delete" or name.startswith("queues")}
+    assert ("pods", "create") not in asked
 
 
 def test_fake_gpus_are_in_no_product_overlay() -> None:

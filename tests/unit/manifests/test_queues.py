@@ -1,13 +1,13 @@
-"""The queue manifests: complete caps, a tenant that may use its own queue and no other, the generator."""
+"""The queue manifests: complete caps, a tenant that may use its own queue and no other, rendered files."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 from unit.manifests.kustomize import MANIFESTS, REPOSITORY, Json, of_kind, rendered
+from vc_egpu.cli import kubectl
 from vc_egpu.kube.resources import BATCH_JOBS, POD_GROUPS, PODS, REPLICA_SETS, STATEFUL_SETS, VOLCANO_JOBS
+from vc_egpu.tenants import document, render
 from vc_egpu.volcano.api.queue import Queue
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.names import (
@@ -16,9 +16,20 @@ from vc_egpu.volcano.words.names import (
     native_resource,
     shared_resource,
 )
-from vc_egpu.volcano.words.resource_names import classify
 
 TENANTS = ("research", "serving")
+DOCUMENTS = REPOSITORY / "queues" / "tenants"
+MODELS = MANIFESTS / "base/config/models.yaml"
+SPELLINGS = (shared_resource, memory_total_resource, cores_total_resource, native_resource)
+
+
+def table() -> ModelTable:
+    return ModelTable.from_yaml(MODELS.read_text())
+
+
+def tenant(name: str) -> document.Tenant:
+    (found,) = document.read((DOCUMENTS / f"{name}.yaml").read_text(), name)
+    return found
 
 
 def queues() -> dict[str, Json]:
@@ -43,14 +54,15 @@ def test_queues_are_valid() -> None:
         Queue.parse(queue)
 
 
-@pytest.mark.parametrize("tenant", TENANTS)
-def test_caps_list_every_key_of_every_model_they_name(tenant: str) -> None:
-    capability = queues()[tenant]["spec"]["capability"]
-    table = ModelTable.from_yaml((MANIFESTS / "base/config/models.yaml").read_text())
-    models = {classify(key).model for key in capability}
-    assert models <= {model.name for model in table.models}
-    spellings = (shared_resource, memory_total_resource, cores_total_resource, native_resource)
-    assert set(capability) == {spelling(model) for model in models for spelling in spellings}
+@pytest.mark.parametrize("name", TENANTS)
+def test_caps_list_every_key_of_granted_models_and_shut_all_others(name: str) -> None:
+    capability = queues()[name]["spec"]["capability"]
+    granted = tenant(name).spec.models
+    for model in table().models:
+        if model.name in granted:
+            assert {spelling(model.name) for spelling in SPELLINGS} <= set(capability)
+        else:
+            assert capability[shared_resource(model.name)] == capability[native_resource(model.name)] == 0
 
 
 def test_default_lets_nobody_onto_a_card() -> None:
@@ -62,19 +74,19 @@ def test_default_lets_nobody_onto_a_card() -> None:
                 assert "default" not in rule["resourceNames"]
 
 
-@pytest.mark.parametrize("tenant", TENANTS)
-def test_a_tenant_uses_its_own_queue_and_only_its_admin_edits_it(tenant: str) -> None:
-    for group in (f"{tenant}:ml-team", f"{tenant}:admin", f"system:serviceaccounts:{tenant}"):
+@pytest.mark.parametrize("name", TENANTS)
+def test_a_tenant_uses_its_own_queue_and_only_its_admin_edits_it(name: str) -> None:
+    for group in (f"{name}:ml-team", f"{name}:admin", f"system:serviceaccounts:{name}"):
         used = [r for r in cluster_rules(group) if "queues" in r["resources"] and "use" in r["verbs"]]
-        assert [rule["resourceNames"] for rule in used] == [[tenant]]
+        assert [rule["resourceNames"] for rule in used] == [[name]]
     edits = {"update", "patch", "set-cap", "delete", "create"}
-    for group in (f"{tenant}:ml-team", f"system:serviceaccounts:{tenant}"):
+    for group in (f"{name}:ml-team", f"system:serviceaccounts:{name}"):
         assert not [r for r in cluster_rules(group) if "queues" in r["resources"] and edits & set(r["verbs"])]
     admin = [
-        r for r in cluster_rules(f"{tenant}:admin") if "queues" in r["resources"] and edits & set(r["verbs"])
+        r for r in cluster_rules(f"{name}:admin") if "queues" in r["resources"] and edits & set(r["verbs"])
     ]
     assert [(rule["resourceNames"], set(rule["verbs"]) & edits) for rule in admin] == [
-        ([tenant], {"update", "patch"})
+        ([name], {"update", "patch"})
     ]
 
 
@@ -103,38 +115,47 @@ def test_high_priority_is_given_to_serving_only() -> None:
     assert not may("research:admin")
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(REPOSITORY / "queues", tmp_path / "queues"))
+def test_what_is_rendered_is_what_the_documents_say() -> None:
+    """Somebody edited a document and did not render it, or edited what is rendered."""
+    wanted = [one for name in TENANTS for one in render.objects(tenant(name), table())]
+    found = [one for one in rendered("queues") if "egpu.volcano.sh/tenant" in _labels(one)]
+
+    def key(one: Json) -> tuple[str, str, str]:
+        return one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]
+
+    assert sorted(map(key, found)) == sorted(map(key, wanted))
+    by_key = {key(one): one for one in found}
+    for one in wanted:
+        assert by_key[key(one)] == one, key(one)
 
 
-def new_tenant(copy: Path, name: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([copy / "new-tenant", name], capture_output=True, text=True, check=False)
+def _labels(one: Json) -> Json:
+    labels: Json = one["metadata"].get("labels") or {}
+    return labels
 
 
-def test_a_new_tenant_is_complete_and_entered(copy: Path) -> None:
-    done = new_tenant(copy, "vision-2")
-    assert done.returncode == 0, done.stderr
-    assert "tenants/vision-2" in yaml.safe_load((copy / "kustomization.yaml").read_text())["resources"]
-    for file in (copy / "tenants" / "vision-2").iterdir():
-        assert "TENANT" not in file.read_text()
-    queue = yaml.safe_load((copy / "tenants/vision-2/queue.yaml").read_text())
-    assert queue["metadata"]["name"] == "vision-2"
-    again = new_tenant(copy, "vision-2")
-    assert again.returncode == 1
-    assert "already there" in again.stderr
+def test_every_role_that_tenants_bind_is_there() -> None:
+    present = {one["metadata"]["name"] for one in of_kind(rendered("queues"), "ClusterRole")}
+    bound = {
+        one["roleRef"]["name"] for one in of_kind(rendered("queues"), "ClusterRoleBinding", "RoleBinding")
+    }
+    assert bound <= present
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("", "Vision", "a/b", "-a", "a-", "9a", "a b", "a&b", "default", "root", "a" * 41),
-        # Its namespace would get a tenant's Pod Security level: system pods would not come up any more.
-        *("kube-system", "kube-public", "openshift-x", "vc-egpu-system", "volcano-system"),
-    ],
-)
-def test_a_bad_name_changes_nothing(copy: Path, name: str) -> None:
-    before = (copy / "kustomization.yaml").read_text()
-    assert new_tenant(copy, name).returncode == 2
-    assert (copy / "kustomization.yaml").read_text() == before
-    assert {path.name for path in (copy / "tenants").iterdir()} == set(TENANTS)
+def test_a_gitops_repository_renders_documents_into_a_component(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the page says it, with a document more than ours."""
+    folder = tmp_path / "tenants"
+    folder.mkdir()
+    text = (DOCUMENTS / "research.yaml").read_text()
+    (folder / "vision.yaml").write_text(text.replace("name: research", "name: vision"))
+    into = tmp_path / "rendered"
+    command = ["tenant", "render", "-f", str(folder), "--models", str(MODELS), "--into", str(into)]
+    assert kubectl.main(command) == 0
+    assert "1 tenants" in capsys.readouterr().out
+    component = yaml.safe_load((into / "kustomization.yaml").read_text())
+    assert component["kind"] == "Component"
+    assert component["resources"] == ["vision.yaml"]
+    made = list(yaml.safe_load_all((into / "vision.yaml").read_text()))
+    assert made == render.objects(document.read((folder / "vision.yaml").read_text())[0], table())

@@ -15,24 +15,34 @@ from vc_egpu_node.wall.offences import ACTIONS, Offence
 from vc_egpu_node.wall.wall import Account
 
 LABELS = {"namespace": "ns", "pod": "p", "container": "main", "uuid": "GPU-0"}
+MIB = 1 << 20
 ACTIVITY = Activity(busy_s=12.5, units=700, longest_s=0.03, held_s=4.0, capped_s=2.0)
 
 
 def shown(*accounts: Account, isolated: bool = True) -> Callable[[str], float | None]:
     """By family, the value for the container of :data:`LABELS`."""
-    view = View("n1", Observation(), NodeCards(), isolated=isolated, accounts=accounts)
+    held = replace(grant("g", ("GPU-0", 1000, 10)), namespace="ns", pod="p", container="main")
+    view = View(
+        "n1", Observation(), NodeCards(), isolated=isolated, accounts=accounts, grants=[held], full=True
+    )
     registry = Metrics(lambda: view).registry
-    return lambda name: registry.get_sample_value(f"egpu_node_container_{name}", LABELS)
+
+    def value(name: str) -> float | None:
+        name, _, cause = name.partition("/")
+        labels = {**LABELS, "cause": cause} if cause else LABELS
+        return registry.get_sample_value(f"egpu_node_container_{name}", labels)
+
+    return value
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("memory_charged_mib", 500.0),
-        ("memory_managed_mib", 20.0),
+        ("memory_charged_bytes", 500.0 * MIB),
+        ("memory_managed_bytes", 20.0 * MIB),
         ("compute_used_seconds_total", 12.5),
-        ("held_seconds_total", 4.0),
-        ("capped_seconds_total", 2.0),
+        ("launch_wait_seconds_total/class", 4.0),
+        ("launch_wait_seconds_total/share", 2.0),
         ("units_total", 700.0),
         ("longest_unit_seconds", 0.03),
     ],
@@ -44,7 +54,7 @@ def test_what_a_container_did_on_its_card(name: str, value: float) -> None:
 
 def test_without_the_library_nobody_counts() -> None:
     family = shown(isolated=False)
-    assert family("held_seconds_total") is None
+    assert family("launch_wait_seconds_total/class") is None
 
 
 def test_a_name_that_two_pods_had_is_one_series() -> None:
@@ -65,7 +75,7 @@ def test_a_name_that_two_pods_had_is_one_series() -> None:
     ]
     view = View(
         "n1", Observation(), NodeCards(), isolated=True, grants=[late, early], accounts=accounts,
-        suspensions=suspended, now_s=100.0,
+        suspensions=suspended, now_s=100.0, full=True,
     )  # fmt: skip
     registry = Metrics(lambda: view).registry
     series = [
@@ -75,9 +85,9 @@ def test_a_name_that_two_pods_had_is_one_series() -> None:
     ]
     assert len(set(series)) == len(series)
     labels = {**LABELS, "namespace": late.namespace, "pod": "web-0", "container": late.container}
-    assert registry.get_sample_value("egpu_node_container_memory_granted_mib", labels) == 2000
-    assert registry.get_sample_value("egpu_node_container_time_held_seconds", labels) == 40
-    assert registry.get_sample_value("egpu_node_container_memory_charged_mib", labels) == 20
+    assert registry.get_sample_value("egpu_node_container_memory_granted_bytes", labels) == 2000 * MIB
+    assert registry.get_sample_value("egpu_node_container_share_seconds_total", labels) == 40
+    assert registry.get_sample_value("egpu_node_container_memory_charged_bytes", labels) == 20 * MIB
     assert registry.get_sample_value("egpu_node_container_units_total", labels) == 1
     of_pod = {"namespace": "ns", "pod": "web-0"}
     assert registry.get_sample_value("egpu_node_pod_suspended_seconds_total", of_pod) == 1

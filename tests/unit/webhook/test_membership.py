@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from unit.webhook.pod_reviews import GROUP, QUEUE, complete, refusal
+from unit.webhook.pod_reviews import GROUP, QUEUE, complete, refusal, waits
 from unit.webhook.world import NAMESPACE, Ignorant, Json, Rbac, container, context, create, pod
 from vc_egpu.webhook.protocol.context import Context
 from vc_egpu.webhook.protocol.questions import MakerLookup, Subject, Unanswered
@@ -76,7 +76,7 @@ def test_a_group_of_nobodys_takes_whoever_names_it() -> None:
     """Made by hand, for pods made by hand."""
     for owner in (None, RAY):
         done = complete(member(owner, asks=False), context(LEAVE, groups=[group(None)]), OPERATOR)
-        assert done["spec"]["schedulingGates"]
+        assert waits(done)
 
 
 def test_gangs_without_cards_are_left_alone() -> None:
@@ -92,17 +92,15 @@ def test_who_may_change_the_group_makes_pods_for_it() -> None:
     message = refusal(member(RAY), context(LEAVE, groups=[known]), OPERATOR)
     assert "PodGroup 'g' belongs to RayJob 'x', this pod to RayCluster 'x'" in message
     may = "system:serviceaccount:ray:operator update podgroups g"
-    assert complete(member(RAY), context(LEAVE, may, groups=[known]), OPERATOR)["spec"]["schedulingGates"]
-    assert complete(member(RAY, asks=False), context(LEAVE, may, groups=[known]), OPERATOR)["spec"][
-        "schedulingGates"
-    ]
+    assert waits(complete(member(RAY), context(LEAVE, may, groups=[known]), OPERATOR))
+    assert waits(complete(member(RAY, asks=False), context(LEAVE, may, groups=[known]), OPERATOR))
 
 
 def test_a_launcher_is_its_mpi_jobs_though_a_batch_job_makes_it() -> None:
     mpi, job = ref("MPIJob", "mpi-1", "kubeflow.org/v2beta1"), ref("Job", "batch-1", "batch/v1")
     for asks in (True, False):
         known = context(LEAVE, groups=[group(mpi)], makers={"batch-1": mpi})
-        assert complete(member(job, asks=asks), known, JOBS)["spec"]["schedulingGates"]
+        assert waits(complete(member(job, asks=asks), known, JOBS))
     stranger = context(LEAVE, groups=[group(mpi)], makers={"batch-1": ref("MPIJob", "mpi-2")})
     assert "this pod to Job" in refusal(member(job), stranger, JOBS)
 
@@ -112,7 +110,7 @@ def test_workers_of_a_leader_are_its_gangs_though_a_stateful_set_makes_them() ->
     workers = ref("StatefulSet", "set-1", "apps/v1")
     known = context(LEAVE, groups=[group(leader)], makers={"set-1": leader})
     done = complete(member(workers), known, SETS)
-    assert done["spec"]["schedulingGates"]
+    assert waits(done)
     assert UNSEEN not in done["metadata"]["annotations"]
 
 
@@ -120,7 +118,7 @@ def test_nodes_of_a_train_job_are_its_gangs_though_a_job_set_and_its_jobs_lie_be
     train, jobs = ref("TrainJob", "train-1"), ref("Job", "batch-1", "batch/v1")
     job_set = ref("JobSet", "set-1", "jobset.x-k8s.io/v1alpha2")
     known = context(LEAVE, groups=[group(train)], makers={"batch-1": job_set, "set-1": train})
-    assert complete(member(jobs), known, JOBS)["spec"]["schedulingGates"]
+    assert waits(complete(member(jobs), known, JOBS))
 
 
 SPARK = ref("SparkApplication", "spark-1", "sparkoperator.k8s.io/v1beta2")
@@ -136,14 +134,14 @@ def test_executors_are_the_gangs_though_their_driver_is_a_pod(owner: Json, *, as
     """The driver makes them, by its own account, which may change no PodGroup."""
     known = context(LEAVE, groups=[group(owner)], makers={"driver-1": owner})
     done = complete(member(DRIVER, asks=asks), known, DRIVERS_ACCOUNT)
-    assert done["spec"]["schedulingGates"]
+    assert waits(done)
     assert done["metadata"]["annotations"][QUEUE] == "a"
     assert UNSEEN not in done["metadata"]["annotations"]
 
 
 def test_executors_are_the_gangs_that_their_driver_owns() -> None:
     known = context(LEAVE, groups=[group(DRIVER)])
-    assert complete(member(DRIVER), known, DRIVERS_ACCOUNT)["spec"]["schedulingGates"]
+    assert waits(complete(member(DRIVER), known, DRIVERS_ACCOUNT))
 
 
 def test_a_driver_may_itself_be_made_by_a_job_of_something_else() -> None:
@@ -155,7 +153,7 @@ def test_a_driver_may_itself_be_made_by_a_job_of_something_else() -> None:
         groups=[group(train)],
         makers={"driver-1": jobs, "batch-1": job_set, "set-1": train},
     )
-    assert complete(member(DRIVER), known, DRIVERS_ACCOUNT)["spec"]["schedulingGates"]
+    assert waits(complete(member(DRIVER), known, DRIVERS_ACCOUNT))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +209,7 @@ def with_namespace_queue(ctx: Context) -> Context:
 def test_a_leader_comes_before_its_group_and_says_so() -> None:
     obj = member(ref("StatefulSet", "set-0", "apps/v1"))
     done = complete(obj, with_namespace_queue(context(LEAVE)), SETS)
-    assert done["spec"]["schedulingGates"]
+    assert waits(done)
     assert done["metadata"]["annotations"][UNSEEN] == "true"
     assert done["metadata"]["annotations"][QUEUE] == "a"
     assert review_pod(create(done, SETS), with_namespace_queue(context(LEAVE))).patch == ()

@@ -36,15 +36,15 @@ def test_memory_that_may_spill_is_part_of_the_request() -> None:
     assert any("nothing of it spills" in warning for warning in decision.warnings)
 
 
-def test_a_pod_is_completed_gated_and_its_limits_per_card_become_totals() -> None:
+def test_a_pod_is_completed_and_waits_and_its_limits_per_card_become_totals() -> None:
     done = complete(asking(vgpu_h20=2, vgpu_memory="4k", vgpu_cores=30, cpu=1))
     resources = done["spec"]["containers"][0]["resources"]
     expected = {"volcano.sh/vgpu-h20-memory": "8000", "volcano.sh/vgpu-h20-cores": "60"}
     assert resources["limits"] == {"volcano.sh/vgpu-h20": 2, "volcano.sh/cpu": 1, **expected}
     assert resources["requests"] == {"volcano.sh/vgpu-h20": "2", **expected}
-    assert done["spec"]["schedulingGates"] == [{"name": "egpu.volcano.sh/admission"}]
+    assert "schedulingGates" not in done["spec"]
     assert done["metadata"]["labels"] == {"egpu.volcano.sh/managed": "true"}
-    assert done["spec"]["schedulerName"] == "default-scheduler"
+    assert done["spec"]["schedulerName"] == "vc-egpu"
     assert done["spec"]["priorityClassName"] == "egpu-standard"
     request = json.loads(done["metadata"]["annotations"]["egpu.volcano.sh/request"])
     assert request["containers"]["c"] == {

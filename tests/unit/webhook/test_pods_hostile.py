@@ -1,7 +1,7 @@
 """Pods at the door: what is forged, pinned or foreign."""
 
 import pytest
-from unit.webhook.pod_reviews import asking, complete, refusal
+from unit.webhook.pod_reviews import asking, complete, refusal, waits
 from unit.webhook.world import (
     Json,
     container,
@@ -62,7 +62,7 @@ HOSTILE: dict[str, tuple[Json, tuple[str, ...]]] = {
         pod(affinity={"nodeAffinity": EMPTY_TERM}),
         ("nodeSelectorTerms[0]", "matches no node"),
     ),
-    "a third scheduler": (pod(schedulerName="mine"), ("spec.schedulerName", "'mine'", "default-scheduler")),
+    "a third scheduler": (pod(schedulerName="mine"), ("spec.schedulerName", "'mine'", "leave it out")),
     "oversubscribe, neither yes nor no": (
         pod(annotations={"egpu.volcano.sh/oversubscribe": "2"}),
         ("oversubscribe", "'2'", "true, false"),
@@ -98,13 +98,13 @@ def test_hostile_pods_are_refused(story: str) -> None:
 
 def test_volumes_elsewhere_are_the_pod_s_own_matter() -> None:
     mounts = [{"name": "v", "mountPath": place} for place in ("/etc", "/etc/egpu2", "/run", "/data")]
-    assert complete(pod({**container(vgpu_h20=1), "volumeMounts": mounts}))["spec"]["schedulingGates"]
+    assert waits(complete(pod({**container(vgpu_h20=1), "volumeMounts": mounts})))
 
 
 def test_whole_native_cards_may_go_to_privileged_pods() -> None:
     privileged = {**container(gpu_h20=1), "securityContext": {"privileged": True}}
     here = context(queues={"a": queue("a", capability={"volcano.sh/gpu-h20": 1})})
-    assert complete(pod(privileged, hostPID=True), here)["spec"]["schedulingGates"]
+    assert waits(complete(pod(privileged, hostPID=True), here))
 
 
 def test_a_request_that_lies_about_its_totals_is_refused() -> None:
@@ -147,10 +147,10 @@ def test_topology_is_accepted_with_a_warning() -> None:
 
 def test_volcano_where_it_does_not_schedule_becomes_the_local_scheduler_with_a_warning() -> None:
     obj = pod(schedulerName="volcano")
-    decision = review_pod(create(obj), context())
+    decision = review_pod(create(obj), context(binder="scheduler"))
     assert patched(obj, decision)["spec"]["schedulerName"] == "default-scheduler"
     assert "volcano" in decision.warnings[0]
-    on_volcano = context(scheduler_name="volcano")
+    on_volcano = context(scheduler_name="volcano", binder="scheduler")
     assert patched(obj, review_pod(create(obj), on_volcano))["spec"]["schedulerName"] == "volcano"
     assert complete(pod(schedulerName="default-scheduler"), on_volcano)["spec"]["schedulerName"] == "volcano"
 
@@ -162,19 +162,24 @@ def test_pods_without_a_pod_group_may_have_another_scheduler() -> None:
         context(ungrouped_scheduler_name="mine")
 
 
-@pytest.mark.parametrize("without", ["the label", "the gate", "totals instead of limits per card"])
+@pytest.mark.parametrize(
+    "without", ["the label", "the gate", "our name", "totals instead of limits per card"]
+)
 def test_a_request_that_the_webhook_would_have_written_is_forged_without_the_rest(without: str) -> None:
     """It says what the pod is charged for. One that went through comes again unharmed: another webhook may
     have changed it since."""
     obj = asking(vgpu_h20=2, vgpu_memory=10)
-    done = complete(obj)
-    assert review_pod(create(done), context()).allowed
+    here = context(binder="scheduler") if without == "the gate" else context()
+    done = complete(obj, here)
+    assert review_pod(create(done), here).allowed
     if without == "the label":
         del done["metadata"]["labels"]["egpu.volcano.sh/managed"]
     elif without == "the gate":
         del done["spec"]["schedulingGates"]
+    elif without == "our name":
+        done["spec"]["schedulerName"] = "default-scheduler"
     else:
         done["spec"]["containers"] = obj["spec"]["containers"]
-    message = refusal(done)
+    message = refusal(done, here)
     assert "egpu.volcano.sh/request" in message
     assert "written by the webhook alone" in message

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from unit.webhook.job_reviews import complete as complete_job
-from unit.webhook.pod_reviews import GROUP, PRIORITY, QUEUE, complete, group, of_job, refusal
+from unit.webhook.pod_reviews import GROUP, PRIORITY, QUEUE, complete, group, of_job, refusal, waits
 from unit.webhook.world import (
     ALICE,
     JOB_CONTROLLER,
@@ -204,7 +204,7 @@ def test_a_pod_of_a_replica_set_goes_by_its_service_account() -> None:
     message = refusal(obj, subject=REPLICA_SETS)
     assert "service account team-a/default" in message
     account = "system:serviceaccount:team-a:default use queues a"
-    assert complete(obj, context(account), REPLICA_SETS)["spec"]["schedulingGates"]
+    assert waits(complete(obj, context(account), REPLICA_SETS))
 
 
 def replica(queue_name: str) -> Json:
@@ -257,7 +257,7 @@ def test_who_wrote_which_field_is_noted_where_pods_are_applied(owned: bool, keep
 def test_pods_of_a_job_were_checked_with_it_and_come_even_when_the_queue_has_closed() -> None:
     obj = of_job(pod(annotations={QUEUE: "closed"}))
     done = complete(obj, context(groups=[group(queue="closed")]), JOB_CONTROLLER)
-    assert done["spec"]["schedulingGates"]
+    assert waits(done)
 
 
 def test_a_group_left_in_another_queue_than_its_jobs_is_checked() -> None:

@@ -6,9 +6,10 @@ A gang for which no decision can be made must not keep all others waiting.
 import logging
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from vc_egpu.admission.figures import Figures
 from vc_egpu.admission.garbage_collector import Collector
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.cluster import Instant, Snapshot
@@ -33,8 +34,7 @@ class Decisions:
     collector: Collector
     how: Decide = decide
     most_pause_s: float = MOST_PAUSE_S
-    took_s: float = 0.0
-    """What the last one took."""
+    figures: Figures = field(default_factory=Figures)
     next_at: float = 0.0
     """When the next one is due, on the clock of :meth:`make`."""
 
@@ -45,9 +45,10 @@ class Decisions:
         began = time.perf_counter()
         with self.collector.held_off():
             plan, failed = decide_safely(snapshot(), self.policy, time.time(), only, how=self.how)
-        self.took_s = time.perf_counter() - began
+        took_s = time.perf_counter() - began
+        self.figures.decided(took_s)
         # On an idle cluster the next event is decided at once; in a storm there is time for other things.
-        pause_s = AFTER_FAULT_S if failed else min(2 * self.took_s, self.most_pause_s)
+        pause_s = AFTER_FAULT_S if failed else min(2 * took_s, self.most_pause_s)
         self.next_at = clock + pause_s
         return plan, failed
 

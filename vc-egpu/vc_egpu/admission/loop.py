@@ -29,6 +29,7 @@ from vc_egpu.admission.state.mirror import LOAD_ORDER
 from vc_egpu.admission.telling.reports import says_it_waits
 from vc_egpu.admission.telling.verdicts import said_now, without_group
 from vc_egpu.admission.view import View, ViewRequest
+from vc_egpu.core.books.state import index_of
 from vc_egpu.core.model.cluster import PodUid, ShareClass
 from vc_egpu.kube.watch import Change
 from vc_egpu.volcano.codec import plans
@@ -73,6 +74,9 @@ class Loop:
         self._verdicts = parts.verdicts
         self._let_go: set[str] = set()
         """Gangs of which members' gates fell in this turn."""
+        self._figures = parts.conductor.work.figures
+        self._asked_at: float | None = None
+        """When the first event came that asks for the next decision; monotonic seconds."""
         self._turned_at = time.monotonic()
         self._next_review = 0.0
         self._next_tick = 0.0
@@ -150,6 +154,8 @@ class Loop:
             return
         self._work.clock = self._parts.clock.now()
         self._work.wake_due()
+        if self._agenda.wants_decision and self._asked_at is None:
+            self._asked_at = began
         self._drive()
         self._try_those_that_take()
         self._work.reports.flag_ill_cards(self._mirror)
@@ -220,7 +226,9 @@ class Loop:
         """See :meth:`.state.agenda.Agenda.victims_run`."""
         let_go, self._let_go = self._let_go, set()
         groups = self._mirror.groups
-        as_a_whole = (key for key in let_go if key in groups and not groups[key].outstanding)
+        as_a_whole = [key for key in let_go if key in groups and not groups[key].outstanding]
+        for key in as_a_whole:
+            self._figures.let_go(key, self._mirror.members.get(key, {}).values(), time.monotonic())
         began = {self._class_of(key) for key in as_a_whole}
         if not began & {ShareClass.LOW, ShareClass.UNSET}:
             return
@@ -238,8 +246,11 @@ class Loop:
 
     def _pod_changed(self, uid: PodUid) -> None:
         pod = self._mirror.pods.get(uid)
+        if pod is not None and pod.bound and pod.pod.gang is not None:
+            self._figures.bound(pod.pod.gang, uid, time.monotonic())
         if pod is None:
             self._conductor.pod_gone(uid)
+            self._figures.gone(uid)
         elif says_it_waits(pod) and pod.pod.gang is not None:
             # Written late, after its gate fell: what is known of the gang is told again, or found out.
             if self._work.reports.verdict(pod.pod.gang) is not None:
@@ -283,6 +294,7 @@ class Loop:
             self._agenda.reviewed()
         if not self._admitting():
             plan = without_admissions(plan)
+        self._conductor.plans.asked_at, self._asked_at = self._asked_at, None
         verdicts = said_now(plan.verdicts, question, self._mirror, self._work.reports)
         refused = self._conductor.carry_out(replace(plan, verdicts=verdicts), time.time())
         # Not all that is decided can be written.
@@ -325,14 +337,18 @@ class Loop:
     # --- asked by others -------------------------------------------------------------------------
 
     def _view(self) -> View:
+        snapshot = self._mirror.snapshot()
+        uses = index_of(snapshot).uses.total
         return View(
-            snapshot=self._mirror.snapshot(),
+            snapshot=snapshot,
+            used={name: dict(amounts) for name, amounts in uses.items()},
+            behind_s=self._parts.sources.behind_s(),
+            figures=self._figures,
             verdicts=dict(self._verdicts.now),
             counters=dict(self._work.counters),
-            evicted=dict(self._work.evictions.by_cause),
-            suspended=dict(self._conductor.suspending.by_cause),
             refused=dict(self._work.refused),
+            let_go=dict(self._work.let_go),
+            by_kubelets=dict(self._work.by_kubelets),
             epoch=self._leadership.epoch,
             admitting=self._admitting(),
-            decide_s=self._parts.decisions.took_s,
         )

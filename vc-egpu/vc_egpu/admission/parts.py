@@ -110,7 +110,7 @@ class Parts:
             events=events,
             conductor=conductor,
             aftercare=Aftercare(conductor),
-            decisions=others.decisions or Decisions(settings.policy, collector),
+            decisions=others.decisions or Decisions(settings.policy, collector, figures=work.figures),
             collector=collector,
             clock=others.clock or HealthyClock(leadership, fresh_s),
             until=until,

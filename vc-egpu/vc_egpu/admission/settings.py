@@ -45,6 +45,8 @@ class Settings:
     keep_managed_fields: bool = False
     """True: who wrote which field of the PodGroups of Volcano Jobs goes on being noted."""
     policy: Policy = Policy()  # noqa: RUF009 - frozen
+    share_metrics: bool = True
+    """Whether there is a page of metrics with a series for each share."""
     drain: bool = False
     verbose: bool = False
 
@@ -76,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
         "--scheduler",
         choices=(names.SCHEDULER_DEFAULT, names.SCHEDULER_VOLCANO),
         default=names.SCHEDULER_DEFAULT,
-        help="who binds the pods of Jobs",
+        help="who binds the pods that we do not bind ourselves",
     )
     flags.add_argument(
         "--leader-elect",
@@ -107,6 +109,12 @@ def parser() -> argparse.ArgumentParser:
         "--keep-managed-fields",
         action="store_true",
         help="leave metadata.managedFields on the PodGroups of Volcano Jobs",
+    )
+    flags.add_argument(
+        "--share-metrics",
+        choices=("on", "off"),
+        default="on",
+        help="off: no page /metrics/shares, which has three series for each share",
     )
     flags.add_argument(
         "--drain", action="store_true", help="before removal: lift or report every gate of ours, then exit"
@@ -186,6 +194,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         stranded_after_s=max(0.0, flags.stranded_after_s),
         keep_managed_fields=flags.keep_managed_fields,
         policy=policy,
+        share_metrics=flags.share_metrics == "on",
         drain=flags.drain,
         verbose=flags.verbose,
     )

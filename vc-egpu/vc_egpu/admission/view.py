@@ -4,7 +4,17 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vc_egpu.admission.execution.operations import ByCause, ByWrite, Operation, none_refused, none_yet
+from vc_egpu.admission.execution.operations import (
+    ByRefusal,
+    ByWay,
+    ByWrite,
+    Operation,
+    none_by_kubelets,
+    none_let_go,
+    none_refused,
+)
+from vc_egpu.admission.figures import Figures
+from vc_egpu.core.check.recount import Use
 from vc_egpu.core.model.cluster import Snapshot
 from vc_egpu.core.model.reasons import Verdict
 
@@ -18,13 +28,17 @@ class View:
     counters: Mapping[Operation, int]
     epoch: int
     admitting: bool
-    decide_s: float
-    evicted: ByCause = field(default_factory=none_yet)
-    """Pods that were asked to go, by cause."""
-    suspended: ByCause = field(default_factory=none_yet)
-    """Pods that were told to leave their cards, by cause."""
     refused: ByWrite = field(default_factory=none_refused)
     """Writes that the API server refuses again and again, by kind."""
+    let_go: ByWay = field(default_factory=none_let_go)
+    """Pods that were let go, by way."""
+    by_kubelets: ByRefusal = field(default_factory=none_by_kubelets)
+    """Pods that kubelets refused, by what lacked."""
+    used: Use | None = None
+    """What queues use, as the books have it; None: count it from the snapshot."""
+    behind_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds since each watch was last heard, by kind."""
+    figures: Figures = field(default_factory=Figures)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from vc_egpu.cli import pause, stop, world
 from vc_egpu.cli.doctor import checkup, facts
 from vc_egpu.cli.doctor.stack import removal_findings
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
+from vc_egpu.cli.tenant import run as tenants
 from vc_egpu.cli.views import cards, queues, render, waiting, why
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import PODS, QUEUES
@@ -97,6 +98,19 @@ def _paused(
     return Answer(outcome, render.paused(outcome), EXIT_OK if outcome.reached else EXIT_FOUND)
 
 
+def _tenant(api: ApiConnection, _namespace: str, options: argparse.Namespace) -> Answer:
+    said = tenants.run(api, options)
+    return Answer(said.document, said.shown, said.status)
+
+
+def without_cluster(options: argparse.Namespace) -> Answer | None:
+    """The answer of a command that works on files alone; None for all others."""
+    if options.command != "tenant" or not tenants.needs_no_cluster(options):
+        return None
+    said = tenants.run(None, options)
+    return Answer(said.document, said.shown, said.status)
+
+
 COMMANDS: Final[Mapping[str, Command]] = {
     "cards": _cards,
     "why": _why,
@@ -105,5 +119,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "resume": _resume,
     "doctor": _doctor,
     "stop-admitting": _stop_admitting,
+    "tenant": _tenant,
 }
 """By the name that users type; the flags of each are in :mod:`.parser`."""

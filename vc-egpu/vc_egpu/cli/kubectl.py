@@ -5,6 +5,7 @@ Reads API objects only; the sentences are those of the conditions that the admis
 
 import argparse
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -13,9 +14,10 @@ from typing import Any
 import orjson
 
 from vc_egpu.cli import pause, stop
-from vc_egpu.cli.commands import COMMANDS, Answer
+from vc_egpu.cli.commands import COMMANDS, Answer, without_cluster
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_NO_CLUSTER, explain
 from vc_egpu.cli.parser import parser
+from vc_egpu.cli.tenant.run import REFUSALS
 from vc_egpu.cli.views import render, why
 from vc_egpu.kube import ApiConnection, ConfigError
 from vc_egpu.kube.wire.config import default_namespace
@@ -25,6 +27,8 @@ from vc_egpu.kube.wire.errors import KubeError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = parser().parse_args(sys.argv[1:] if argv is None else argv)
+    if options.command == "ui":
+        return run(options)
     collects = gc.isenabled()
     gc.disable()  # what is read is kept until the end: to look for garbage in it is half of the time
     try:
@@ -37,10 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     """Run the command that the flags name, and print its answer or why there is none."""
     try:
+        if (answer := without_cluster(options)) is not None:
+            return _print(answer, options.output)
         api = connect(options)
         namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
+        if options.command == "ui":
+            return _serve(api, namespace, options)
         return _print(COMMANDS[options.command](api, namespace, options), options.output)
-    except (why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError) as error:
+    except (why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, *REFUSALS) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
         return _fail(f"no cluster: {error}", EXIT_NO_CLUSTER)
@@ -48,6 +56,20 @@ def run(options: argparse.Namespace) -> int:
         return _fail(*explain(error))
     except KeyboardInterrupt:
         return _fail("interrupted", EXIT_INTERRUPTED)
+
+
+def _serve(api: ApiConnection, namespace: str, options: argparse.Namespace) -> int:
+    """The page for this user, until interrupted. It stands above this package and is loaded by its name."""
+    page = importlib.import_module("vc_egpu.page.main")
+
+    def say(url: str) -> None:
+        print(f"open {url}\n(for you alone: the link holds a secret. End with Ctrl-C)", flush=True)
+
+    try:
+        status: int = page.local(api, namespace, port=options.port, prometheus=options.prometheus, say=say)
+    except OSError as error:
+        return _fail(f"port {options.port} cannot be used: {error.strerror}", EXIT_FOUND)
+    return status
 
 
 def _print(answer: Answer, output: str) -> int:

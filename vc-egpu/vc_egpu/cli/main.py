@@ -18,10 +18,16 @@ PROCESSES: Final = {
     "webhook": ("vc_egpu.webhook.main", "completes and refuses Jobs, pods, Queues and Commands at the door"),
     "jobs": ("vc_egpu.jobs.main", "runs Volcano Jobs on clusters without Volcano"),
     "node-agent": ("vc_egpu_node.main", "offers a node's cards to the kubelet and gives them to containers"),
+    "ui": ("vc_egpu.page.main", "the page for several users, each with the rights of their own token"),
     "node-clean": ("vc_egpu_node.removal", "takes everything of ours off a node, on removal"),
+    "report": (
+        "vc_egpu.usage.main",
+        "idle cards, right sizes, gains, pairs and costs, from Prometheus or Parquet",
+    ),
+    "sim": ("vc_egpu.sim.main", "replays work on a cluster in memory, under several placement policies"),
     "kubectl": (
         "vc_egpu.cli.kubectl",
-        "kubectl egpu: cards, why, queues, suspend, resume, doctor, stop-admitting",
+        "kubectl egpu: cards, why, queues, ui, suspend, resume, doctor, stop-admitting, tenant",
     ),
 }
 

@@ -7,6 +7,7 @@ from typing import Final, NoReturn
 
 from vc_egpu import __version__
 from vc_egpu.cli.exit_status import MEANINGS
+from vc_egpu.cli.tenant import flags as tenant
 from vc_egpu.volcano.api.paths import problem_of
 
 TIMEOUT_S: Final = 15.0
@@ -42,10 +43,12 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("cards", "every card and who shares it", _cards),
         ("why", "why a Job waits, or what it got", _why),
         ("queues", "caps, use, who waits by reason", _queues),
+        ("ui", "all of this as a page in your browser, live", _ui),
         ("suspend", "have a pod's gang leave its cards for a while; its memory goes to the host", _pause),
         ("resume", "have a suspended gang come back to its cards", _pause),
         ("doctor", "is the cluster ready, is the stack well", _doctor),
         ("stop-admitting", "what runs goes on, nothing new starts", _stop_admitting),
+        ("tenant", tenant.ABOUT, lambda flags: tenant.add_flags(flags, common)),
     ):
         each[name] = places.add_parser(name, parents=[common], help=about)
         add_flags(each[name])
@@ -80,6 +83,13 @@ def _why(flags: argparse.ArgumentParser) -> None:
 
 def _queues(flags: argparse.ArgumentParser) -> None:
     flags.add_argument("queue", nargs="*", metavar="QUEUE", help="these only; default: all")
+
+
+def _ui(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("--port", type=_port, default=0, help="on this machine alone; default: a free one")
+    flags.add_argument(
+        "--prometheus", default="", metavar="URL", help="show the past of cards, queues and pods from there"
+    )
 
 
 def _pause(flags: argparse.ArgumentParser) -> None:
@@ -135,6 +145,12 @@ def _namespace(text: str) -> str:
     if text and (problem := problem_of(text)):  # an empty one is the context's, as for kubectl
         raise argparse.ArgumentTypeError(f"the namespace {problem}")
     return text
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+    return int(text)
 
 
 def _seconds(text: str) -> float:

@@ -38,6 +38,7 @@ from vc_egpu.kube.resources import (
     VOLCANO_JOBS,
 )
 
+_FOR_GROUPS: Final = frozenset({Look.GROUP, Look.POD})
 STOP_S: Final = 3.0
 """For all threads together. One that hangs in a request is left behind: the lease has to go back in time."""
 
@@ -55,6 +56,8 @@ class Settings:
     queue_workers: int = 1
     writers: int = 16
     """Pods written at the same time."""
+    groups_only: bool = False
+    """Volcano's controllers run. We only make PodGroups, for pods that we bind and that have none."""
     look_s: float = LOOK_S
     """After this long a look at a Job begins no further write; it goes on at the next."""
     stuck_s: float = STUCK_S
@@ -89,6 +92,7 @@ class Controller:
                 Look.GROUP: most_of_a_namespace(settings.group_workers),
                 Look.POD: most_of_a_namespace(settings.group_workers),
             },
+            served=_FOR_GROUPS if settings.groups_only else frozenset(Look),
         )
         self._settings = settings
         self._turns = Turns(settings.writers, look_s=settings.look_s)
@@ -102,7 +106,11 @@ class Controller:
             got_on=self.pulse.got_on,
         )
         self._groups = GroupWorker(
-            writer, self.known, ask_for_queues=self.work.ask_for_queues, clock=monotonic
+            writer,
+            self.known,
+            ask_for_queues=self.work.ask_for_queues,
+            clock=monotonic,
+            groups_only=settings.groups_only,
         )
         queues = QueueWorker(writer, self.known, recorder)
         self._looks: dict[Look, Callable[[Key], float | None]] = {
@@ -117,13 +125,16 @@ class Controller:
         self._pool = WorkerPool(self.work, self.look, self.pulse, self.metrics)
         self._reflectors = [
             self._reflect(api, NAMESPACES),
-            self._reflect(api, PRIORITY_CLASSES),
-            self._reflect(api, QUEUES),
             self._reflect(api, POD_GROUPS),
             self._reflect(api, PODS, trim),
-            self._reflect(api, COMMANDS),
-            self._reflect(api, VOLCANO_JOBS, pack),
         ]
+        if not settings.groups_only:
+            self._reflectors += [
+                self._reflect(api, PRIORITY_CLASSES),
+                self._reflect(api, QUEUES),
+                self._reflect(api, COMMANDS),
+                self._reflect(api, VOLCANO_JOBS, pack),
+            ]
 
     def _reflect(
         self,
@@ -178,9 +189,11 @@ class Controller:
         if self._pool.started:
             return
         settings = self._settings
-        self._pool.start(Look.JOB, settings.job_workers)
         self._pool.start(Look.GROUP, settings.group_workers)
         self._pool.start(Look.POD, settings.group_workers)
+        if settings.groups_only:
+            return
+        self._pool.start(Look.JOB, settings.job_workers)
         self._pool.start(Look.QUEUE, settings.queue_workers)
 
     def rest(self) -> None:

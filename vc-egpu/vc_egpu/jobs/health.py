@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
+
+from vc_egpu import __version__
+from vc_egpu.metrics.vocabulary import jobs as vocabulary
+from vc_egpu.metrics.vocabulary.build import tell_build
 
 STUCK_S: Final = 300.0
 """No single step takes this long: requests and watches have far shorter time-outs."""
@@ -17,24 +21,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.reconciles = Counter(
-            "egpu_jobs_reconciles",
-            "Looks at an object, by kind and result.",
-            ["kind", "result"],
-            registry=self.registry,
-        )
-        self.seconds = Histogram(
-            "egpu_jobs_reconcile_seconds",
-            "How long a look took, writes included.",
-            ["kind"],
-            registry=self.registry,
-        )
-        self.pods_created = Counter("egpu_jobs_pods_created", "Pods made.", registry=self.registry)
-        self.pods_deleted = Counter("egpu_jobs_pods_deleted", "Pods deleted.", registry=self.registry)
-        self.leading = Gauge("egpu_jobs_leading", "1 while this process leads.", registry=self.registry)
-        self.waiting = Gauge(
-            "egpu_jobs_queue_length", "Objects that wait to be looked at.", ["kind"], registry=self.registry
-        )
+        tell_build(self.registry, "jobs", __version__)
+        self.reconciles = vocabulary.RECONCILES.counter(self.registry)
+        self.seconds = vocabulary.RECONCILE_SECONDS.histogram(self.registry)
+        self.pods_created = vocabulary.PODS_CREATED.counter(self.registry)
+        self.pods_deleted = vocabulary.PODS_DELETED.counter(self.registry)
+        self.leading = vocabulary.LEADER.gauge(self.registry)
+        self.waiting = vocabulary.QUEUE_LENGTH.gauge(self.registry)
 
 
 class Pulse:

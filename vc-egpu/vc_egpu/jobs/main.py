@@ -50,6 +50,11 @@ def parser() -> argparse.ArgumentParser:
         default="default-scheduler",
         help="takes the place of 'volcano' as schedulerName in pods; empty: pods keep the name",
     )
+    flags.add_argument(
+        "--groups-only",
+        action="store_true",
+        help="next to Volcano: only make PodGroups, for pods that we bind and that have none",
+    )
     flags.add_argument("--workers", type=int, default=8, help="Jobs looked at side by side")
     flags.add_argument("--writers", type=int, default=16, help="pods written side by side")
     flags.add_argument("--metrics-port", type=int, default=METRICS_PORT, help="0: none")
@@ -97,7 +102,10 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
 
     recorder = EventRecorder(api, COMPONENT, identity)
     settings = Settings(
-        local_scheduler=options.local_scheduler, job_workers=options.workers, writers=options.writers
+        local_scheduler=options.local_scheduler,
+        job_workers=options.workers,
+        writers=options.writers,
+        groups_only=options.groups_only,
     )
     elect: bool = options.leader_elect
     controller = Controller(api, api.fenced(lease) if elect else api, recorder, settings)

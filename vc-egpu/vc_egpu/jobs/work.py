@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -29,11 +29,14 @@ class Work:
         self,
         monotonic: Callable[[], float] = time.monotonic,
         most_of_a_namespace: Mapping[Look, int] | None = None,
+        served: Container[Look] = frozenset(Look),
     ) -> None:
         """``most_of_a_namespace``: how many keys of one namespace are looked at at the same time.
 
-        Namespaces have their turns one after the other, whatever waits in each.
+        Namespaces have their turns one after the other, whatever waits in each. ``served``: the looks that
+        workers take. No key is kept for the others.
         """
+        self._served = served
         most = most_of_a_namespace or {}
         self._queues: dict[Look, WorkQueue[Key]] = {
             look: WorkQueue(clock=monotonic, lane=_namespace, most_of_a_lane=most.get(look)) for look in Look
@@ -72,7 +75,7 @@ class Work:
 
         A standby has no workers. If it kept the keys, its memory would grow with every object that ever came.
         """
-        if self._leading.is_set():
+        if self._leading.is_set() and look in self._served:
             self._queues[look].add_after(key, delay_s)
 
     def ask_for_queues(self, names: Iterable[str]) -> None:

@@ -93,6 +93,33 @@ class ApiConnection:
         )
         return cls(transport)
 
+    @classmethod
+    def with_token(
+        cls,
+        server: str,
+        ca_file: str | Path | None,
+        token: str,
+        *,
+        pool_size: int = 8,
+        timeout_s: float = 15.0,
+        user_agent: str = "vc-egpu",
+    ) -> "ApiConnection":
+        """A connection with somebody's bearer token and nothing of our own: no file, no certificate.
+
+        ``server`` is a URL. Raises :class:`~.wire.config.ConfigError` where it is none.
+        """
+        endpoint = config.with_token(server, ca_file, token)
+        return cls(Transport(endpoint, pool_size=pool_size, timeout_s=timeout_s, user_agent=user_agent))
+
+    def metadata_only(self) -> "ApiConnection":
+        """The same connection, whose lists and watches bring no more than the metadata of each object.
+
+        A server that does not know how sends whole objects.
+        """
+        other = copy.copy(self)
+        other._transport = self._transport.metadata_only()
+        return other
+
     def fenced(self, fence: Fence) -> "ApiConnection":
         """The same connection, on which writes are held back (:class:`LeaseLost`) once the fence is down."""
         other = copy.copy(self)

@@ -11,7 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from vc_egpu.metrics import text
 
 PLAIN: Final = "text/plain; charset=utf-8"
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -38,6 +39,7 @@ class Request(NamedTuple):
     client: str
     """Its address."""
     authorization: str
+    takes_gzip: bool = False
 
 
 class Answer(NamedTuple):
@@ -46,11 +48,13 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     content_type: str = PLAIN
+    encoding: str = ""
+    """As in Content-Encoding; empty: as it is."""
 
 
 def metrics_page(registry: CollectorRegistry) -> Answer:
     """All of a registry in Prometheus' text format."""
-    return Answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+    return Answer(200, text.text_of(registry.collect()), text.CONTENT_TYPE)
 
 
 def check_page(trouble: str) -> Answer:
@@ -138,10 +142,13 @@ class _Handler(BaseHTTPRequestHandler):
         client = str(self.client_address[0]).removeprefix(
             "::ffff:"
         )  # how a socket of both families shows IPv4
-        request = Request(self.path.partition("?")[0], client, authorization)
+        takes_gzip = "gzip" in (self.headers.get("Accept-Encoding") or "").lower()
+        request = Request(self.path.partition("?")[0], client, authorization, takes_gzip)
         answer = type(self).ask(request)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
+        if answer.encoding:
+            self.send_header("Content-Encoding", answer.encoding)
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         self.wfile.write(answer.body)

@@ -150,6 +150,7 @@ class Reflector:
         self._sure = False
         """Whether the server is the one that told what is known here."""
         self._doubted = threading.Event()
+        self._failure: Exception | None = None
         self._stream: Stream | None = None
         self._stopping = threading.Event()
         self._contact_at = float("-inf")
@@ -209,6 +210,10 @@ class Reflector:
         """The version up to which everything was reported; empty before the first list."""
         return self._reached
 
+    def failure(self) -> Exception | None:
+        """What the last try met; None as soon as the API server answers here again."""
+        return self._failure
+
     # --- the thread ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -249,6 +254,7 @@ class Reflector:
 
     def _pause_s(self, error: Exception, *, usual: bool = False) -> float:
         """How long to wait after this error; ``usual``: no warning unless it happens again and again."""
+        self._failure = error
         if isinstance(error, KubeError) and error.status:
             self._answered_at = time.monotonic()
         delay_s = self._backoff.next_s()
@@ -282,6 +288,7 @@ class Reflector:
         self._version = self._reached = listing.resource_version
         self._silences = self._in_vain = 0
         self._sure = True
+        self._failure = None
         self.synced.set()
 
     def _item(self, document: Json) -> Json:
@@ -332,6 +339,7 @@ class Reflector:
         }
         stream = self._api.stream(self._path, query, idle_timeout_s=self._idle_timeout_s)
         began = time.monotonic()
+        self._failure = None
         with self._lock:
             self._stream = stream
         try:

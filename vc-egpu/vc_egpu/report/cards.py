@@ -58,10 +58,15 @@ class CardRow:
 
 def cards(snapshot: Snapshot, shares: Iterable[ShareRow]) -> tuple[CardRow, ...]:
     """All cards in the order of nodes; ``shares`` are the rows of :func:`vc_egpu.report.shares.shares`."""
+    return cards_of(snapshot.nodes.values(), shares)
+
+
+def cards_of(nodes: Iterable[Node], shares: Iterable[ShareRow]) -> tuple[CardRow, ...]:
+    """The cards of these nodes."""
     on_card = by_card(shares)
     return tuple(
         _row(node, card, cores, tuple(on_card.get(card.uuid, ())))
-        for node in snapshot.nodes.values()
+        for node in nodes
         for cores in (cores_at(_core_ratio(node)),)
         for card in node.cards
     )
@@ -118,13 +123,19 @@ class HostRow:
 
 def hosts(snapshot: Snapshot, rows: Iterable[CardRow]) -> tuple[HostRow, ...]:
     """One row for each node with cards."""
-    held: dict[NodeName, list[ShareRow]] = {node.name: [] for node in snapshot.nodes.values() if node.cards}
+    return hosts_of(snapshot.nodes.values(), rows)
+
+
+def hosts_of(nodes: Iterable[Node], rows: Iterable[CardRow]) -> tuple[HostRow, ...]:
+    """The same for these nodes; ``rows`` are of their cards."""
+    known = {node.name: node for node in nodes if node.cards}
+    held: dict[NodeName, list[ShareRow]] = {name: [] for name in known}
     for row in rows:
         held[row.node] += row.shares
     return tuple(
         HostRow(
             node=name,
-            memory_mib=snapshot.nodes[name].host_memory_mib,
+            memory_mib=known[name].host_memory_mib,
             spilled_mib=sum(share.memory_mib - share.on_card_mib for share in on_it),
             suspended_mib=sum(share.on_card_mib for share in on_it if share.booked_on_host),
         )

@@ -1,11 +1,24 @@
 """Which gangs there are and what was decided for them: one row for each gang."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from vc_egpu.core.check.recount import HOLDING
-from vc_egpu.core.model.cluster import Instant, PodPhase, QueueName, ShareClass, Snapshot, has_members
+from vc_egpu.core.model.cluster import (
+    Gang,
+    Instant,
+    Pod,
+    PodPhase,
+    PodShape,
+    PodUid,
+    QueueName,
+    ShareClass,
+    Snapshot,
+    has_members,
+)
 from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.model.resources import add_to, amounts
 
 _OVER = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
@@ -46,6 +59,10 @@ class GangRow:
     """It has a living pod, or one is to come: a Deployment that is scaled to nothing has neither."""
     holds_cards: bool
     """One of its members has cards."""
+    asks: Mapping[str, int]
+    """What its members ask for that have not got it, by resource name."""
+    asks_since: Instant
+    """When the first of them was made; of a gang whose pods are still to be made, when its PodGroup was."""
 
     @property
     def waits(self) -> bool:
@@ -58,26 +75,73 @@ class GangRow:
         return self.exists and (self.holds_cards or (self.condition is not None and self.condition.admitted))
 
 
+@dataclass(slots=True)
+class Members:
+    """What the pods of one gang make of it."""
+
+    living: int = 0
+    holding: int = 0
+    """Members with cards."""
+    gated: dict[PodUid, Pod] = field(default_factory=dict)
+
+    def add(self, pod: Pod) -> None:
+        """One more."""
+        if pod.phase in _OVER:
+            return
+        self.living += 1
+        self.holding += bool(pod.shares) and pod.phase in HOLDING
+        if pod.phase is PodPhase.GATED:
+            self.gated[pod.uid] = pod
+
+    def remove(self, pod: Pod) -> None:
+        """One that was added, as it was then."""
+        if pod.phase in _OVER:
+            return
+        self.living -= 1
+        self.holding -= bool(pod.shares) and pod.phase in HOLDING
+        self.gated.pop(pod.uid, None)
+
+
+NO_MEMBERS: Final = Members()
+
+
 def gangs(snapshot: Snapshot, conditions: Mapping[str, Condition]) -> tuple[GangRow, ...]:
     """All gangs of the snapshot; ``conditions`` are by gang key."""
-    living: set[str | None] = set()
-    holding: set[str | None] = set()
+    members: dict[str, Members] = {}
     for pod in snapshot.pods.values():
-        if pod.phase not in _OVER:
-            living.add(pod.gang)
-            if pod.shares and pod.phase in HOLDING:
-                holding.add(pod.gang)
+        if pod.gang is not None:
+            members.setdefault(pod.gang, Members()).add(pod)
     return tuple(
-        GangRow(
-            key=gang.key,
-            queue=gang.queue,
-            share_class=gang.share_class,
-            min_member=gang.min_member,
-            created=gang.created,
-            plan_id=gang.plan.plan_id if gang.plan is not None else "",
-            condition=conditions.get(gang.key),
-            exists=has_members(single=gang.single, there=gang.key in living),
-            holds_cards=gang.key in holding,
-        )
+        gang_row(gang, members.get(gang.key, NO_MEMBERS), conditions.get(gang.key))
         for gang in snapshot.gangs.values()
     )
+
+
+def gang_row(gang: Gang, members: Members, condition: Condition | None) -> GangRow:
+    """One gang with its members."""
+    gated = members.gated.values()
+    return GangRow(
+        key=gang.key,
+        queue=gang.queue,
+        share_class=gang.share_class,
+        min_member=gang.min_member,
+        created=gang.created,
+        plan_id=gang.plan.plan_id if gang.plan is not None else "",
+        condition=condition,
+        exists=has_members(single=gang.single, there=members.living > 0),
+        holds_cards=members.holding > 0,
+        asks=_asks(gang, gated),
+        asks_since=min((pod.created for pod in gated), default=gang.created),
+    )
+
+
+def _asks(gang: Gang, gated: Iterable[Pod]) -> Mapping[str, int]:
+    total: dict[str, int] = {}
+    counts: dict[int, tuple[PodShape, int]] = {}
+    for pod in gated:  # pods of one task share their shape
+        counts[id(pod.shape)] = pod.shape, counts.get(id(pod.shape), (pod.shape, 0))[1] + 1
+    wanted = [(count, shape) for shape, count in counts.values()]
+    for count, shape in wanted or [(count, shape) for _, count, shape in gang.template]:
+        for resource, amount in amounts(shape).items():
+            add_to(total, resource, count * amount)
+    return total

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from vc_egpu.core.model.cluster import Queue, QueueName, ShareClass, Snapshot
-from vc_egpu.core.model.resources import counted, is_low_key
+from vc_egpu.core.model.cluster import Instant, Queue, QueueName, ShareClass, Snapshot
+from vc_egpu.core.model.resources import add_to, counted, is_low_key
 from vc_egpu.report.gangs import GangRow
 
 Amounts = Mapping[str, int]
@@ -82,3 +82,24 @@ def by_reason(counts: Waiting) -> dict[str, int]:
     for (reason, _), count in counts.items():
         found[reason] += count
     return dict(sorted(found.items()))
+
+
+def asked(rows: Iterable[GangRow]) -> dict[QueueName, dict[str, int]]:
+    """What the gangs that wait ask for, by queue and resource name."""
+    found: dict[QueueName, dict[str, int]] = {}
+    for row in rows:
+        if row.waits:
+            total = found.setdefault(row.queue, {})
+            for resource, amount in row.asks.items():
+                add_to(total, resource, amount)
+    return found
+
+
+def oldest(rows: Iterable[GangRow]) -> dict[tuple[QueueName, str], Instant]:
+    """Since when the oldest gang waits, by queue and reason."""
+    found: dict[tuple[QueueName, str], Instant] = {}
+    for row in rows:
+        if row.waits and row.condition is not None:
+            key = row.queue, row.condition.reason
+            found[key] = min(row.asks_since, found.get(key, row.asks_since))
+    return found

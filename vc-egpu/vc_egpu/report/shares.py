@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from vc_egpu.core.check.recount import HOLDING
 from vc_egpu.core.model.cluster import (
     CardId,
+    Gang,
     NodeName,
     Pod,
     PodPhase,
@@ -17,6 +19,9 @@ from vc_egpu.core.model.cluster import (
     SuspensionState,
     class_of,
 )
+
+CLASS_WORDS: Final = {ShareClass.LOW: "low", ShareClass.UNSET: "", ShareClass.HIGH: "high", None: ""}
+"""A class as labels of metrics and columns of reports name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +63,22 @@ class ShareRow:
 def shares(snapshot: Snapshot) -> tuple[ShareRow, ...]:
     """All shares of pods that hold cards now or come back to them."""
     models = {card.uuid: card.model for node in snapshot.nodes.values() for card in node.cards}
+    return shares_of(snapshot.pods.values(), snapshot.gangs, models)
+
+
+def holds(pod: Pod) -> bool:
+    """Whether a pod has cards now or comes back to them."""
+    return bool(pod.shares) and pod.phase in HOLDING
+
+
+def shares_of(
+    pods: Iterable[Pod], gangs: Mapping[str, Gang], models: Mapping[CardId, str]
+) -> tuple[ShareRow, ...]:
+    """The shares of these pods; ``models`` are those of the cards that nodes report."""
     return tuple(
-        _row(snapshot, pod, container, share, models.get(share.card, ""))
-        for pod in snapshot.pods.values()
-        if pod.shares and pod.phase in HOLDING
+        _row(gangs.get(pod.gang) if pod.gang is not None else None, pod, container, share, models)
+        for pod in pods
+        if holds(pod)
         for container, share in pod.shares
     )
 
@@ -74,8 +91,7 @@ def by_card(rows: Iterable[ShareRow]) -> Mapping[CardId, list[ShareRow]]:
     return found
 
 
-def _row(snapshot: Snapshot, pod: Pod, container: str, share: Share, model: str) -> ShareRow:
-    gang = snapshot.gangs.get(pod.gang) if pod.gang is not None else None
+def _row(gang: Gang | None, pod: Pod, container: str, share: Share, models: Mapping[CardId, str]) -> ShareRow:
     return ShareRow(
         namespace=pod.namespace,
         pod=pod.name,
@@ -83,7 +99,7 @@ def _row(snapshot: Snapshot, pod: Pod, container: str, share: Share, model: str)
         container=container,
         node=pod.node,
         uuid=share.card,
-        model=model,
+        model=models.get(share.card, ""),
         queue=gang.queue if gang is not None else pod.queue,
         gang=pod.gang,
         share_class=class_of(pod, gang, None),

@@ -4,10 +4,11 @@ Used by the scenario and property tests and by trace replay. It decides nothing:
 the same core as the admission controller does, and every step is judged by the same invariants.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from vc_egpu.core.books.capacity import need_of, pods_fitting
+from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.state import ClusterState, index_of
 from vc_egpu.core.check import invariants
 from vc_egpu.core.decide import decide
@@ -36,6 +37,7 @@ from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
 from vc_egpu.sim.engine import Engine
 
 Tasks = tuple[tuple[str, int, PodShape], ...]
+Scheduler = Callable[[Index, Pod], NodeName | None]
 
 
 class ImpossibleWorldError(AssertionError):
@@ -63,6 +65,10 @@ class World:
         """Gangs whose pods the node agents could suspend."""
         self.broken: set[str] = set()
         """Gangs whose pods cannot be brought back once they are suspended."""
+        self.scheduler: Scheduler | None = None
+        """Binds pods without cards; None: the first node by name that takes it gets it."""
+        self._suspends = False
+        """Whether the agents could ever suspend anything."""
         self._orders = 0
         self._owners: dict[str, _Owner] = {}
         self._slots: dict[PodUid, tuple[str, int]] = {}
@@ -145,6 +151,9 @@ class World:
 
     def agents(self) -> None:
         """The node agents carry out what stands on pods: orders, and orders that were taken back."""
+        self._suspends = self._suspends or bool(self.suspendable)
+        if not self._suspends and not self.state.somebody_is_away:
+            return
         snapshot = self.snapshot()
         for pod in list(snapshot.pods.values()):
             if pod.phase is not PodPhase.PLACED or is_on_a_silent_node(pod, snapshot.nodes):
@@ -163,11 +172,8 @@ class World:
         gated. On silent nodes nothing of this happens."""
         self.agents()
         snapshot = self.snapshot()
-        gone = [
-            pod
-            for pod in snapshot.pods.values()
-            if pod.phase is PodPhase.TERMINATING and not is_on_a_silent_node(pod, snapshot.nodes)
-        ]
+        leaving = [snapshot.pods[uid] for uid in index_of(snapshot).notable.terminating]
+        gone = [pod for pod in leaving if not is_on_a_silent_node(pod, snapshot.nodes)]
         for pod in gone:
             self._remove(pod)
         return gone
@@ -216,7 +222,8 @@ class World:
     def carry_on(self) -> None:
         """What stands on gangs is done: gates of ready plans fall, victims of waiting ones are deleted."""
         snapshot = self.snapshot()
-        for gang in sorted(snapshot.gangs.values(), key=lambda gang: gang.key):
+        for key in sorted(index_of(snapshot).planned.bookings):
+            gang = snapshot.gangs[key]
             if gang.plan is None:
                 continue
             if not gang.plan.victims:
@@ -304,7 +311,10 @@ class World:
 
     def gang(self, key: str) -> Gang:
         """The gang as it stands."""
-        return self.snapshot().gangs[key]
+        gang = self.state.gang(key)
+        if gang is None:
+            raise KeyError(key)
+        return gang
 
     def pods_of(self, key: str) -> list[Pod]:
         """The gang's pods, in order."""
@@ -366,9 +376,10 @@ class World:
 
     def _reborn(self, pod: Pod) -> None:
         owner = self._owners.get(pod.gang) if pod.gang is not None else None
+        gang = self.state.gang(pod.gang) if pod.gang is not None else None
         slot = self._slots.pop(pod.uid, None)
-        if owner is not None and owner.recreate and slot is not None and pod.gang in self.snapshot().gangs:
-            self._bear(self.gang(str(pod.gang)), *slot, pod.shape)
+        if owner is not None and owner.recreate and slot is not None and gang is not None:
+            self._bear(gang, *slot, pod.shape)
 
     def _ungate(self, key: str) -> None:
         gang = self.gang(key)
@@ -389,7 +400,7 @@ class World:
         member = plan.members.get(plan_key(pod))
         if member is None or pod.phase is not PodPhase.GATED:
             return
-        node = member.node if member.node is not None else self._bind(pod.shape)
+        node = member.node if member.node is not None else self._bind(pod)
         self.state.put_pod(
             replace(
                 pod,
@@ -403,10 +414,12 @@ class World:
             )
         )
 
-    def _bind(self, shape: PodShape) -> NodeName | None:
-        """Where a scheduler would put a pod without cards: the first node by name that takes it."""
+    def _bind(self, pod: Pod) -> NodeName | None:
+        """Where a scheduler would put a pod without cards."""
         index = index_of(self.snapshot())
-        need = need_of(index.ledger, shape, ShareClass.UNSET)
-        fitting = pods_fitting(index.ledger, need, index.mask(shape))
+        if self.scheduler is not None:
+            return self.scheduler(index, pod)
+        need = need_of(index.ledger, pod.shape, ShareClass.UNSET)
+        fitting = pods_fitting(index.ledger, need, index.mask(pod.shape))
         names = sorted(name for name, row in index.ledger.rows.items() if fitting[row] > 0)
         return names[0] if names else None

@@ -252,6 +252,7 @@ class NvidiaReadings:
             mem_clock_mhz=_optional(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
             pcie_replays=_optional(pynvml.nvmlDeviceGetPcieReplayCounter, handle),
             remapped_rows=None if rows is None else int(rows[1]),
+            corrected_remapped_rows=None if rows is None else int(rows[0]),
             row_remap_pending=None if rows is None else int(rows[2]),
             row_remap_failure=None if rows is None else int(rows[3]),
             ecc_uncorrected=_uncorrected(handle),

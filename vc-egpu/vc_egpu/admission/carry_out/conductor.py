@@ -10,6 +10,7 @@ from vc_egpu.admission.carry_out.plans import Plans
 from vc_egpu.admission.carry_out.victims import Victims
 from vc_egpu.admission.carry_out.work import Work
 from vc_egpu.admission.execution import outcomes, steps
+from vc_egpu.admission.execution.operations import lacked
 from vc_egpu.admission.execution.outcomes import (
     Done,
     EvictionRun,
@@ -65,7 +66,13 @@ class Conductor:
         """A conductor for this work, with nothing under way."""
         plans, members = Plans(work, authority), Members(work)
         suspending = Suspending(
-            work.mirror, work.executor, work.reports, suspend_timeout_s, work.counters, stranded_after_s
+            work.mirror,
+            work.executor,
+            work.reports,
+            suspend_timeout_s,
+            work.counters,
+            stranded_after_s,
+            figures=work.figures,
         )
         rolling = RollBacks(work.mirror, work.reports)
         return cls(work, plans, members, suspending, rolling, Victims(work, plans, members, suspending))
@@ -162,6 +169,8 @@ class Conductor:
         """Take a gang's plan away, remember the back-off, then have its pods made once more."""
         if not self.work.is_busy(key):
             self.work.count("rolled_back")
+            for refusal in back.refusals:
+                self.work.by_kubelets[lacked(refusal)] += 1
             self.rolling.begin(key, group, back, now)
 
     def _roll_on(self, key: str, group: Group, rolling: Rolling) -> bool:
@@ -233,7 +242,8 @@ class Conductor:
                 self._report_done(done)
             case OrphanRemoval():
                 self.work.count("orphans")
-                self.work.evictions.by_cause[Cause.BYPASS] += 1
+                orphan = self.work.mirror.pods.get(done.uid)
+                self.work.figures.evicted([orphan] if orphan is not None else [], Cause.BYPASS)
             case GroupLookup():
                 self._found(done)
             case _:

@@ -88,6 +88,7 @@ class Members:
             case Written():
                 if isinstance(done, GateWrite):
                     self.work.count("ungated")
+                    self.work.let_go["scheduler" if done.assumed is None else "direct"] += 1
             case Overtaken():
                 if done.document is None:
                     self.work.failed(done)  # what stands there could not be read: not at once again

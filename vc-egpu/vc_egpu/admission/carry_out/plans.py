@@ -1,7 +1,8 @@
 """Plans on PodGroups: written, turned ready, given the pods that they are for, and taken away."""
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from vc_egpu.admission.carry_out.work import Work
@@ -14,10 +15,17 @@ from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import gang_notes, plans
-from vc_egpu.volcano.codec.plans import PlanRecord, PlanTooLargeError
+from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord, PlanTooLargeError
 from vc_egpu.volcano.words import names
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    plan_id: str
+    waited_s: float
+    asked_at: float | None
 
 
 @dataclass(slots=True)
@@ -28,7 +36,11 @@ class Plans:
     authority: steps.Authority
     dropped: set[str] = field(default_factory=set)
     """Ids of own plans whose write failed and may still happen."""
+    asked_at: float | None = None
+    """When the first event came that asked for the decision that is carried out now; monotonic seconds."""
     _made: int = 0
+    _ready: dict[str, "_Ready"] = field(default_factory=dict)
+    """Plans without victims that are being written, by gang."""
 
     def next_id(self) -> str:
         """An id for a plan or an order, never given before."""
@@ -42,7 +54,10 @@ class Plans:
         if group is None or group.outstanding or not self.work.is_free(key):
             return None
         record = plan_for(admission, group, mirror.members.get(key, {}), self.next_id(), now)
-        return self._write(key, group, record, verdict, now)
+        refusal = self._write(key, group, record, verdict, now)
+        if not refusal and record.state == "ready":
+            self._note_ready(key, record.plan_id, record.members.values(), now, self.asked_at)
+        return refusal
 
     def turn_ready(self, key: str, plan_id: str, now: Instant) -> None:
         """The victims of a plan are gone: its gates may fall."""
@@ -52,6 +67,7 @@ class Plans:
         if self.work.is_free(key):
             verdict = Verdict(Reason.ADMITTED, f"{len(group.plan.members)} members have their cards")
             self._write(key, group, group.plan.ready(), verdict, now)
+            self._note_ready(key, group.plan.plan_id, group.plan.members.values(), now, None)
 
     def _write(self, key: str, group: Group, record: PlanRecord, verdict: Verdict, now: Instant) -> str:
         try:
@@ -120,9 +136,32 @@ class Plans:
         if done.purpose == "reserve" and not isinstance(done.result, Written | Denied):
             self.work.mirror.read_claim_again(done.gang)
         if done.purpose == "plan":
+            self._count_ready(done)
             self._note_drop(done)
             self.work.mirror.unbook(done.gang)
         self.work.go_on(done)
+
+    def _note_ready(
+        self, key: str, plan_id: str, members: Iterable[PlannedMember], now: Instant, asked_at: float | None
+    ) -> None:
+        """For the metrics: since when the gang had all members that the plan names."""
+        mirror = self.work.mirror
+        pods = [mirror.pods[one.uid].pod.created for one in members if one.uid in mirror.pods]
+        complete = max(pods, default=mirror.groups[key].decoded.gang.created)
+        self._ready[key] = _Ready(plan_id, now - complete, asked_at)
+
+    def _count_ready(self, done: GroupWrite) -> None:
+        """The gang is admitted once its plan stands; a plan that is written again is the same one."""
+        ready = self._ready.get(done.gang)
+        if ready is None or ready.plan_id != done.plan_id:
+            return
+        del self._ready[done.gang]
+        gang = self.work.mirror.state.gang(done.gang)
+        if done.error is not None or gang is None:
+            return
+        self.work.figures.admitted(gang.queue, gang.share_class, ready.waited_s)
+        if ready.asked_at is not None:
+            self.work.figures.reacted(time.monotonic() - ready.asked_at)
 
     def _note_drop(self, done: GroupWrite) -> None:
         """A plan whose write failed may turn up all the same: it is void then."""

@@ -96,6 +96,7 @@ class Victims:
         rule = RULES[eviction.cause]
         for pod in pods:
             self.work.event(pod, rule.event, rule.said())
+            self.work.figures.came_of(pod, "broken")
         self.work.count("evicted_broken", len(pods))
         whole = whole_gangs(self.work.mirror, pods, eviction.pods)
         self._start(EvictionOrder(eviction.gang, "", pods, eviction.cause, whole))

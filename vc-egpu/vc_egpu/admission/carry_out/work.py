@@ -9,10 +9,21 @@ from dataclasses import dataclass, field
 from vc_egpu.admission.execution import outcomes, writes
 from vc_egpu.admission.execution.evictions import Evictions
 from vc_egpu.admission.execution.executor import Executor
-from vc_egpu.admission.execution.operations import ByWrite, Operation, Totals, from_zero, none_refused
+from vc_egpu.admission.execution.operations import (
+    ByRefusal,
+    ByWay,
+    ByWrite,
+    Operation,
+    Totals,
+    from_zero,
+    none_by_kubelets,
+    none_let_go,
+    none_refused,
+)
 from vc_egpu.admission.execution.outcomes import Done, GroupPurpose, GroupWrite, UnknownWrite
 from vc_egpu.admission.execution.results import Denied
 from vc_egpu.admission.execution.retries import Retries
+from vc_egpu.admission.figures import Figures
 from vc_egpu.admission.state.agenda import Agenda, Why
 from vc_egpu.admission.state.gangs import Group
 from vc_egpu.admission.state.mirror import Mirror
@@ -39,13 +50,22 @@ class Work:
     """Totals since this process leads, by name, for the metrics."""
     refused: ByWrite = field(default_factory=none_refused)
     """Writes that the API server refuses again and again, by kind, for the metrics."""
-    evictions: Evictions = field(default_factory=Evictions)
+    let_go: ByWay = field(default_factory=none_let_go)
+    """Pods that were let go, by way, for the metrics."""
+    by_kubelets: ByRefusal = field(default_factory=none_by_kubelets)
+    """Pods that kubelets refused, by what lacked, for the metrics."""
+    figures: Figures = field(init=False)
+    evictions: Evictions = field(init=False)
     retries: Retries = field(default_factory=Retries)
     _busy: set[str] = field(default_factory=set)
     _unknown: dict[str, UnknownWrite] = field(default_factory=dict)
     """Writes of which no answer says whether they happened; their gangs stay busy."""
     _passed_over: set[str] = field(default_factory=set)
     """Gangs for which a decision came while they were written to: decided again once that is over."""
+
+    def __post_init__(self) -> None:
+        self.figures = Figures(self.mirror.state.gang)
+        self.evictions = Evictions(figures=self.figures)
 
     @property
     def agenda(self) -> Agenda:

@@ -15,9 +15,9 @@ from typing import Final
 
 from vc_egpu.admission.execution import writes
 from vc_egpu.admission.execution.executor import Executor
-from vc_egpu.admission.execution.operations import ByCause, none_yet
 from vc_egpu.admission.execution.outcomes import EvictionRun, Json
 from vc_egpu.admission.execution.results import Denied, result_of
+from vc_egpu.admission.figures import Figures
 from vc_egpu.admission.state import owners
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.causes import Cause
@@ -168,8 +168,7 @@ class Evictions:
     """Orders on a thread, by beneficiary."""
     stripped: set[str] = field(default_factory=set)
     """Gangs whose plan these orders take away: no other write of theirs begins meanwhile."""
-    by_cause: ByCause = field(default_factory=none_yet)
-    """Pods that were asked to go since this process leads, for the metrics."""
+    figures: Figures = field(default_factory=Figures)
 
     def left(self, mirror: Mirror, victims: Collection[PodUid]) -> tuple[DecodedPod, ...]:
         """Victims that were not asked to go yet."""
@@ -182,7 +181,7 @@ class Evictions:
             return
         self.under_way[order.beneficiary] = order
         if order.cause is not None:
-            self.by_cause[order.cause] += len(order.pods)
+            self.figures.evicted(order.pods, order.cause)
         self.begun.update({pod.pod.uid: clock for pod in order.pods})
         self.stripped.update(group.gang.key for group in order.groups)
         failed = EvictionRun(gang=order.beneficiary, plan_id=order.plan_id)

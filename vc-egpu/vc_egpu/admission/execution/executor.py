@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
@@ -32,6 +33,7 @@ from vc_egpu.admission.execution.outcomes import (
 from vc_egpu.admission.execution.results import Denied, result_of
 from vc_egpu.core.model.cluster import ShareClass
 from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.pace import Pace
 from vc_egpu.kube.resources import POD_GROUPS, PODS
 from vc_egpu.kube.wire.errors import KubeError, LeaseLost, NotFound, Stale, Unavailable
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
@@ -43,6 +45,8 @@ PodWrite = TypeVar("PodWrite", GateWrite, FenceWrite, OrderWrite)
 WRITERS: Final = 32
 """Writes that gates wait for, at the same time. An API server takes 200 in all unless told otherwise, and
 controllers and kubelets need theirs."""
+FEWEST_WRITERS: Final = 8
+"""So many however full the API server is: then users' requests wait less for ours."""
 HELPERS: Final = 4
 """Evictions, conditions, look-ups: no gate waits for them, so they take little of the API server."""
 
@@ -86,6 +90,7 @@ class Executor:
         self._keep_managed_fields = keep_managed_fields
         self._writers = writers if writers is not None else threads(WRITERS, "write")
         self._helpers = helpers if helpers is not None else threads(HELPERS, "help")
+        self._pace = Pace(FEWEST_WRITERS, WRITERS)
 
     def stop(self) -> None:
         """Begin nothing new; what is under way ends by its own time-out."""
@@ -282,9 +287,12 @@ class Executor:
         self._submit(self._helpers, work, failed)
 
     def _submit(self, pool: Pool, work: Callable[[], Done], failed: Done) -> None:
+        pace = self._pace.turn if pool is self._writers else nullcontext
+
         def run() -> None:
             try:
-                done = work()
+                with pace():
+                    done = work()
             except KubeError as error:
                 done = replace(failed, error=error)
             except Exception:

@@ -6,8 +6,6 @@ as Prometheus sees it, and no alert would tell of the first failure.
 
 from typing import Final, Literal, get_args
 
-from vc_egpu.core.model.causes import Cause
-
 Operation = Literal[
     "decisions",
     "enqueued",
@@ -36,6 +34,47 @@ def from_zero() -> Totals:
     return dict.fromkeys(OPERATIONS, 0)
 
 
+Way = Literal["direct", "scheduler"]
+"""How a pod was let go: bound by us, or by a lifted gate."""
+ByWay = dict[Way, int]
+
+
+def none_let_go() -> ByWay:
+    """Both ways."""
+    return dict.fromkeys(get_args(Way), 0)
+
+
+_REFUSALS: Final = {
+    "OutOfcpu": "cpu",
+    "OutOfmemory": "memory",
+    "OutOfpods": "pods",
+    "UnexpectedAdmissionError": "device",
+    "TopologyAffinityError": "topology",
+    "NodeAffinity": "affinity",
+    "TaintToleration": "taint",
+    "NodePorts": "port",
+    "NodeShutdown": "shutdown",
+    "Evicted": "pressure",
+}
+"""What lacked, by the reason that a kubelet writes onto the pod that it refuses."""
+_OTHER_RESOURCE: Final = "resource"
+_OTHER: Final = "other"
+
+ByRefusal = dict[str, int]
+"""Pods that kubelets refused, by what lacked."""
+
+
+def none_by_kubelets() -> ByRefusal:
+    """All that may lack."""
+    return dict.fromkeys((*_REFUSALS.values(), _OTHER_RESOURCE, _OTHER), 0)
+
+
+def lacked(refusal: str) -> str:
+    """What lacked, from ``Reason: message`` of a pod that a kubelet refused."""
+    reason = refusal.partition(":")[0]
+    return _REFUSALS.get(reason, _OTHER_RESOURCE if reason.startswith("OutOf") else _OTHER)
+
+
 WRITES: Final = (
     "plan",
     "strip",
@@ -59,12 +98,3 @@ ByWrite = dict[str, int]
 def none_refused() -> ByWrite:
     """All kinds."""
     return dict.fromkeys(WRITES, 0)
-
-
-ByCause = dict[Cause, int]
-"""Pods by the cause for which they had to go."""
-
-
-def none_yet() -> ByCause:
-    """All causes."""
-    return dict.fromkeys(Cause, 0)

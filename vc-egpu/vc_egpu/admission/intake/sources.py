@@ -84,6 +84,11 @@ class Sources:
         """Seconds since anything of these arrived; infinite before that."""
         return min((self._reflectors[plural].silent_s() for plural in self.missing()), default=0.0)
 
+    def behind_s(self) -> dict[str, float]:
+        """Seconds since each watch was last heard, by kind; kinds that were never heard are left out."""
+        heard = {plural: reflector.silent_s() for plural, reflector in self._reflectors.items()}
+        return {plural: seconds for plural, seconds in heard.items() if seconds != float("inf")}
+
     def wait(self, timeout_s: float) -> None:
         """Wait a while for a list that is missing."""
         end = time.monotonic() + timeout_s

@@ -151,6 +151,8 @@ class RollBack:
     """Bare pods: no controller would replace them, so they are reported and not deleted."""
     packed: int = 0
     """The most members on a node of which the scheduler refused one; 0: it was the kubelet, or our agent."""
+    refusals: tuple[str, ...] = ()
+    """What kubelets said that refused members, by member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,8 @@ def judge(
         return None
     refused = (members[uid].pod.node for uid in trouble)
     back = _roll_back(gang, members, trouble, frozenset(node for node in refused if node is not None))
-    return replace(back, packed=_packed(members, trouble)) if back is not None else None
+    said = tuple(members[uid].refusal for uid in sorted(trouble) if uid in watchlist.refused)
+    return replace(back, packed=_packed(members, trouble), refusals=said) if back is not None else None
 
 
 def _packed(members: Mapping[PodUid, DecodedPod], trouble: Iterable[PodUid]) -> int:

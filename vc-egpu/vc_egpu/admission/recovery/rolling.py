@@ -31,7 +31,9 @@ class RollBacks:
         """Remember what has to go, and say so."""
         costly = group.plan is not None and group.plan.costly
         before = backoffs.decode(group.decoded.rolled_back)
-        value = before.again(now, back.nodes, back.why, packed=back.packed, costly=costly)
+        value = before.again(
+            now, back.nodes, back.why, packed=back.packed, costly=costly, kubelet=bool(back.refusals)
+        )
         # What an earlier one has not done yet goes on: those pods count for nothing a second time.
         earlier = self.left(key, ()) if key in self._under_way else ()
         pods = {pod.pod.uid: pod for pod in (*earlier, *back.pods)}
@@ -43,6 +45,8 @@ class RollBacks:
             text += f", first with at most {value.most} of its members on a node"
         if back.packed and costly:
             text += "; no gang goes for it again until a node is added that takes its members"
+        elif back.refusals:
+            text += "; no gang goes for it until that node is tried again"
         self.reports.events.event(group_reference(key, group.decoded), "Warning", "RolledBack", text)
         note = f"{back.why}; no controller would replace this pod, so it is left alone"
         for pod in back.left_alone:

@@ -1,10 +1,10 @@
 """Probes, metrics, and a read-only view for the command line.
 
-``/healthz`` and ``/readyz`` are open to all clients that reach the port. ``/metrics`` and ``/v1/snapshot``
-tell names of tenants' pods. They are open from the machine itself: a port-forward ends there, and has its own
-RBAC. From elsewhere they need a bearer token that may ``get`` that non-resource URL. TokenReview and
-SubjectAccessReview decide that, and the answer holds for a minute. A reader that was allowed stays so for
-five while the API server is away or the limit of questions is reached.
+``/healthz`` and ``/readyz`` are open to all clients that reach the port. ``/metrics``, the pages below it and
+``/v1/snapshot`` tell names of tenants' pods. They are open from the machine itself: a port-forward ends
+there, and has its own RBAC. From elsewhere they need a bearer token that may ``get`` that non-resource URL.
+TokenReview and SubjectAccessReview decide that, and the answer holds for a minute. A reader that was allowed
+stays so for five while the API server is away or the limit of questions is reached.
 """
 
 import hashlib
@@ -16,15 +16,16 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vc_egpu.admission.loop import Loop
-from vc_egpu.admission.serving.metrics import Level1
+from vc_egpu.admission.serving.metrics import FRESH_S, PROCESS, Level1
 from vc_egpu.admission.serving.snapshot import document
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.view import View
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
-from vc_egpu.kube.server import Answer, GetServer, Request, check_page, metrics_page
+from vc_egpu.kube.server import Answer, GetServer, Request, check_page
 from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.kube.wire.limits import TokenBucket
+from vc_egpu.metrics.text import CONTENT_TYPE
 from vc_egpu.report import snapshot_codec
 
 REMEMBER_S: Final = 60.0
@@ -114,7 +115,8 @@ class Server:
     def __init__(self, api: ApiConnection, settings: Settings, loop: Callable[[], Loop | None]) -> None:
         self._access = Access(api)
         self._loop = loop
-        self._registry = Level1(self.view).registry()
+        self._level1 = Level1(self._view_for_metrics, shares=settings.share_metrics, fresh_s=FRESH_S)
+        self._last: tuple[Loop, View] | None = None
         self._server: GetServer | None = None
         if settings.port >= 0:
             self._server = GetServer((settings.bind_address, settings.port), self.answer)
@@ -128,10 +130,12 @@ class Server:
         """Begin to serve."""
         if self._server is not None:
             self._server.start()
+            self._level1.start()
 
     def stop(self) -> None:
         """Serve no longer."""
         if self._server is not None:
+            self._level1.stop()
             self._server.stop()
 
     def view(self) -> View | None:
@@ -139,18 +143,32 @@ class Server:
         loop = self._loop()
         return loop.view() if loop is not None else None
 
+    def _view_for_metrics(self) -> View | None:
+        """The same. While a long decision is made, it is the moment that was seen last."""
+        loop, last = self._loop(), self._last
+        if loop is None:
+            self._last = None
+            return None
+        view = loop.view()
+        if view is not None:
+            self._last = loop, view
+            return view
+        return last[1] if last is not None and last[0] is loop else None
+
     def answer(self, request: Request) -> Answer:
         """What a GET gets."""
-        path, client, authorization = request
+        path, client, authorization, takes_gzip = request
         if path in {"/healthz", "/readyz"}:
             loop = self._loop()
             return check_page("" if loop is None or loop.alive() else "the loop does not turn")
-        if path not in {"/metrics", "/v1/snapshot"}:
-            return Answer(404, b"/healthz /readyz /metrics /v1/snapshot\n")
+        if path not in {*self._level1.paths, "/v1/snapshot"}:
+            return Answer(404, f"/healthz /readyz {' '.join(self._level1.paths)} /v1/snapshot\n".encode())
         if not self._access.allows(client, authorization, path):
             return Answer(403, f"needs a bearer token that may get {path}\n".encode())
-        if path == "/metrics":
-            return metrics_page(self._registry)
+        if path in self._level1.paths:
+            packed = takes_gzip and path != PROCESS
+            body = self._level1.answer(path, gzip=packed)
+            return Answer(200, body, CONTENT_TYPE, "gzip" if packed else "")
         view = self.view()
         if view is None:
             return check_page("this replica does not lead")

@@ -1,157 +1,204 @@
-"""Level-1 metrics: what is allocated, to whom, and who waits why. Each scrape renders the present rows."""
+"""Level-1 metrics: three pages of the leading process, at the cost of what changed since the last scrape.
 
-from collections.abc import Callable, Iterable, Iterator
+``/metrics`` has the process and its queues, ``/metrics/cards`` the cards, ``/metrics/shares`` each share of a
+card. A standby shows that it does not lead, and nothing else.
+
+While somebody scrapes, cards and shares are renewed every second, on a thread of its own. A scrape then only
+joins what is there.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Metric
 
+from vc_egpu import __version__
+from vc_egpu.admission.serving.following import NOWHERE, Following
+from vc_egpu.admission.serving.lines import card_lines, queue_lines, share_lines
+from vc_egpu.admission.serving.pieces import Page
 from vc_egpu.admission.view import View
 from vc_egpu.core.check.recount import use_by_queue
-from vc_egpu.report.cards import CardRow, HostRow, cards, hosts
-from vc_egpu.report.gangs import condition_of, gangs
-from vc_egpu.report.queues import by_reason, queues, waiting
-from vc_egpu.report.shares import ShareRow, by_card, shares
+from vc_egpu.core.model.cluster import NodeName, Pod
+from vc_egpu.core.model.reasons import Reason
+from vc_egpu.metrics.text import text_of
+from vc_egpu.metrics.vocabulary import admission as vocabulary
+from vc_egpu.metrics.vocabulary.build import tell_build
+from vc_egpu.report.gangs import NO_MEMBERS, GangRow, condition_of, gang_row
+from vc_egpu.report.shares import shares_of
 
-_CARD: Final = ("node", "card", "index", "model")
-_SHARE: Final = ("namespace", "pod", "container", "node", "card", "class")
+PROCESS: Final = "/metrics"
+CARDS: Final = "/metrics/cards"
+SHARES: Final = "/metrics/shares"
+
+RENEW_S: Final = 1.0
+ASKED_S: Final = 600.0
+"""Pages that nobody has asked for so long are not renewed."""
+FRESH_S: Final = 10.0
+"""A page that is older than this is renewed before it is shown."""
+SLICE_S: Final = 0.003
+"""The pages take the interpreter for so long at a time."""
+REST_S: Final = 0.0001
+"""Then they let go of it for so long. A decision that waits for it takes it, and keeps it for some time."""
 
 
-class Level1(Collector):
+logger = logging.getLogger(__name__)
+
+
+class _Rest:
+    """Called often; it sleeps a moment whenever a slice is over."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def __call__(self) -> None:
+        now = time.perf_counter()
+        if now >= self._until:
+            time.sleep(REST_S)
+            self._until = time.perf_counter() + SLICE_S
+
+
+class Level1:
     """``view`` gives the present moment, or None where this process does not lead."""
 
-    def __init__(self, view: Callable[[], View | None]) -> None:
+    def __init__(self, view: Callable[[], View | None], *, shares: bool = True, fresh_s: float = 0.0) -> None:
+        """``fresh_s``: pages of cards and shares that were renewed so lately are shown as they are."""
+        self._fresh_s = fresh_s
+        self._renewed_s = self._asked_s = float("-inf")
+        self._stopping = threading.Event()
         self._view = view
+        self._lock = threading.Lock()
+        """Guards what is followed."""
+        self._renewing = threading.Lock()
+        """Guards the pieces. To renew all of them takes seconds; the page of the process does not wait."""
+        self._rest = _Rest()
+        self._following = Following(self._rest)
+        self._pages = {CARDS: Page(vocabulary.CARDS)}
+        if shares:
+            self._pages[SHARES] = Page(vocabulary.SHARES)
+        self._build = CollectorRegistry()
+        tell_build(self._build, "admission", __version__)
 
-    def registry(self) -> CollectorRegistry:
-        """A registry with nothing but this."""
-        registry = CollectorRegistry()
-        registry.register(self)
-        return registry
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where the pages are."""
+        return PROCESS, *self._pages
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Nothing: otherwise registering would collect."""
-        return ()
+    def answer(self, path: str, *, gzip: bool = False) -> bytes:
+        """One page as it is now."""
+        if path == PROCESS:
+            return self._process(self._now())
+        self._asked_s = time.monotonic()
+        if self._asked_s - self._renewed_s >= self._fresh_s:
+            self.renew()
+        page = self._pages[path]
+        return page.gzip() if gzip else page.plain()
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """All families."""
-        view = self._view()
-        leads = GaugeMetricFamily("egpu_admission_leader", "1 where this process leads.")
-        leads.add_metric((), 0.0 if view is None else 1.0)
-        yield leads
-        if view is None:
+    def start(self) -> None:
+        """Renew cards and shares by itself from now on, while they are asked for."""
+        threading.Thread(target=self._keep_fresh, name="metrics", daemon=True).start()
+
+    def stop(self) -> None:
+        """End that."""
+        self._stopping.set()
+
+    def renew(self) -> None:
+        """Bring cards and shares up to date."""
+        with self._renewing:
+            view = self._now()
+            if view is None:
+                self._forget()
+            else:
+                self._renew(view)
+                self._renewed_s = time.monotonic()
+
+    def _keep_fresh(self) -> None:
+        while not self._stopping.wait(RENEW_S):
+            if time.monotonic() - self._asked_s < ASKED_S:
+                try:
+                    self.renew()
+                except Exception:
+                    logger.exception("the pages of cards and shares were not renewed")
+
+    def _now(self) -> View | None:
+        with self._lock:
+            view = self._view()
+            if view is not None:
+                self._following.follow(view.snapshot)
+            return view
+
+    def _forget(self) -> None:
+        """This process leads no more: nothing of that time is kept."""
+        self._renewed_s = float("-inf")
+        with self._lock:
+            self._following = Following(self._rest)
+        for page in self._pages.values():
+            page.clear()
+
+    # --- cards and shares ------------------------------------------------------------------------
+
+    def _renew(self, view: View) -> None:
+        nodes, gangs = view.snapshot.nodes, view.snapshot.gangs
+        while changed := self._take_changed():
+            name, pods = changed
+            self._rest()
+            node = nodes.get(name)
+            models = {card.uuid: card.model for card in node.cards} if node is not None else {}
+            rows = shares_of(pods, gangs, models)
+            self._put(CARDS, name, card_lines(node, rows) if node is not None else None)
+            self._put(SHARES, name, share_lines(rows) if rows else None)
+
+    def _take_changed(self) -> tuple[NodeName, tuple[Pod, ...]] | None:
+        with self._lock:
+            return self._following.take_changed()
+
+    def _put(self, path: str, name: NodeName, texts: tuple[str, ...] | None) -> None:
+        page = self._pages.get(path)
+        if page is None:
             return
-        yield from _process(view)
-        share_rows = shares(view.snapshot)
-        card_rows = cards(view.snapshot, share_rows)
-        yield from _cards(card_rows)
-        yield from _hosts(hosts(view.snapshot, card_rows))
-        yield _shares(share_rows)
-        yield from _queues(view)
+        if texts is None:
+            page.remove(name or NOWHERE)
+        else:
+            page.put(name or NOWHERE, texts)
+
+    # --- the process and its queues --------------------------------------------------------------
+
+    def _process(self, view: View | None) -> bytes:
+        families = [*self._build.collect(), vocabulary.LEADER.gauges(0.0 if view is None else 1.0)]
+        if view is None:
+            return text_of(families)
+        own = text_of([*families, *_of_leader(view), *view.figures.registry.collect()])
+        used = use_by_queue(view.snapshot) if view.used is None else view.used
+        return own + queue_lines(view.snapshot.queues, used, self._waiting(view), time.time()).encode()
+
+    def _waiting(self, view: View) -> list[GangRow]:
+        rows = []
+        for key, said in view.verdicts.items():
+            gang = view.snapshot.gangs.get(key)
+            if gang is not None and said.reason is not Reason.ADMITTED:
+                self._rest()
+                with self._lock:
+                    members = self._following.members.get(key, NO_MEMBERS)
+                    rows.append(gang_row(gang, members, condition_of(said)))
+        return [row for row in rows if row.waits]
 
 
-def _process(view: View) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-    admitting = GaugeMetricFamily("egpu_admitting", "0 while the operator has stopped admitting.")
-    admitting.add_metric((), float(view.admitting))
-    yield admitting
-    epoch = GaugeMetricFamily("egpu_admission_epoch", "Number of this leadership.")
-    epoch.add_metric((), view.epoch)
-    yield epoch
-    decide = GaugeMetricFamily("egpu_decide_seconds", "How long the last decision took.")
-    decide.add_metric((), view.decide_s)
-    yield decide
-    done = CounterMetricFamily("egpu_operations", "What this leader has done.", labels=("operation",))
-    for name, total in sorted(view.counters.items()):
-        done.add_metric((name,), total)
-    yield done
-    evicted = CounterMetricFamily("egpu_pods_evicted", "Pods that were asked to go.", labels=("cause",))
-    suspended = CounterMetricFamily(
-        "egpu_pods_suspended", "Pods that were told to leave their cards.", labels=("cause",)
-    )
-    for family, totals in ((evicted, view.evicted), (suspended, view.suspended)):
-        for cause, pods in totals.items():
-            family.add_metric((cause.value,), pods)
-    yield from (evicted, suspended)
-    refused = CounterMetricFamily(
-        "egpu_writes_refused", "Writes that the API server refuses again and again.", labels=("write",)
-    )
-    for write, total in view.refused.items():
-        refused.add_metric((write,), total)
-    yield refused
-
-
-def _cards(rows: Iterable[CardRow]) -> Iterator[GaugeMetricFamily]:
-    families = {
-        name: GaugeMetricFamily(f"egpu_card_{name}", text, labels=_CARD)
-        for name, text in (
-            ("memory_mib", "Memory that the ledger counts."),
-            ("memory_allocated_mib", "Memory that shares have."),
-            ("memory_free_mib", "Memory that no share has."),
-            ("cores_allocated_percent", "Compute that shares have; above 100 where high shares with low."),
-            ("cores_free_percent", "Compute that a share without a class could still get."),
-            ("sharers", "Shares on the card."),
-            ("suspended_shares", "Shares that have left the card for a while."),
-            ("suspendable_shares", "Shares that could be suspended, as the node's agent says."),
-            ("usable", "1 where the card takes new shares."),
-        )
-    }
-    for row in rows:
-        values = {
-            "memory_mib": row.memory_mib,
-            "memory_allocated_mib": row.allocated_mib,
-            "memory_free_mib": row.free_mib,
-            "cores_allocated_percent": row.cores_percent,
-            "cores_free_percent": row.cores_free_percent,
-            "sharers": row.sharers,
-            "suspended_shares": row.suspended,
-            "suspendable_shares": sum(share.could_be_suspended for share in row.shares),
-            "usable": int(row.takes_shares),
-        }
-        labels = (str(row.node), str(row.uuid), str(row.index), row.model)
-        for name, value in values.items():
-            families[name].add_metric(labels, value)
-    yield from families.values()
-
-
-def _hosts(rows: Iterable[HostRow]) -> Iterator[GaugeMetricFamily]:
-    """What lies on the hosts, or may: see the ledger's host budget."""
-    aside = GaugeMetricFamily("egpu_host_memory_mib", "Host memory set aside.", labels=("node",))
-    labels = ("node", "for")
-    booked = GaugeMetricFamily("egpu_host_memory_booked_mib", "Of that, what is booked.", labels=labels)
-    for row in rows:
-        aside.add_metric((str(row.node),), row.memory_mib)
-        booked.add_metric((str(row.node), "spilling"), row.spilled_mib)
-        booked.add_metric((str(row.node), "suspended"), row.suspended_mib)
-    yield from (aside, booked)
-
-
-def _shares(rows: Iterable[ShareRow]) -> GaugeMetricFamily:
-    """How much of which card each container has: the pods that stand under one card share it."""
-    family = GaugeMetricFamily("egpu_share_memory_mib", "Memory of one share.", labels=_SHARE)
-    for on_card in by_card(rows).values():
-        for row in on_card:
-            share_class = row.share_class.name.lower() if row.share_class is not None else ""
-            labels = (row.namespace, row.pod, row.container, str(row.node or ""), str(row.uuid), share_class)
-            family.add_metric(labels, row.memory_mib)
-    return family
-
-
-def _queues(view: View) -> Iterator[GaugeMetricFamily]:
-    rows = gangs(view.snapshot, {key: condition_of(said) for key, said in view.verdicts.items()})
-    labels = ("queue", "resource")
-    used = GaugeMetricFamily("egpu_queue_used", "What admitted pods and plans count.", labels=labels)
-    capped = GaugeMetricFamily("egpu_queue_capability", "The cap.", labels=labels)
-    deserved = GaugeMetricFamily("egpu_queue_deserved", "What the queue deserves.", labels=labels)
-    for row in queues(view.snapshot, use_by_queue(view.snapshot), rows):
-        for family, amounts in ((used, row.used), (capped, row.capability), (deserved, row.deserved)):
-            for resource, amount in amounts.items():
-                family.add_metric((str(row.name), resource), amount)
-    yield from (used, capped, deserved)
-    family = GaugeMetricFamily(
-        "egpu_queue_waiting_gangs", "Gangs that wait, by reason.", labels=("queue", "reason")
-    )
-    for queue, counts in sorted(waiting(rows).items()):
-        for reason, count in by_reason(counts).items():
-            family.add_metric((str(queue), reason), count)
-    yield family
+def _of_leader(view: View) -> Iterable[Metric]:
+    yield vocabulary.ADMITTING.gauges(float(view.admitting))
+    yield vocabulary.EPOCH.gauges(view.epoch)
+    behind = vocabulary.MIRROR_BEHIND_SECONDS.gauges()
+    for kind, seconds in sorted(view.behind_s.items()):
+        behind.add_metric((kind,), seconds)
+    yield behind
+    for family, totals in (
+        (vocabulary.OPERATIONS, {str(name): total for name, total in view.counters.items()}),
+        (vocabulary.WRITES_REFUSED, view.refused),
+        (vocabulary.PODS_LET_GO, view.let_go),
+        (vocabulary.KUBELET_REFUSALS, view.by_kubelets),
+    ):
+        counted = family.counters()
+        for name, total in sorted(totals.items()):
+            counted.add_metric((name,), total)
+        yield counted

@@ -26,6 +26,7 @@ class _Wire(BaseModel):
     why: Annotated[str, Field(max_length=512)] = ""
     most: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     spared: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
+    kubelet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class RolledBack:
     """Members that may be on one node, as long as its nodes are left out; 0: as many as fit."""
     spared: Instant = 0.0
     """When the scheduler refused it although others had gone for it; 0: it never did."""
+    kubelet: bool = False
+    """A kubelet refused a member the last time. No gang goes for it while the nodes are left out."""
 
     @property
     def nodes_until(self) -> Instant:
@@ -55,13 +58,21 @@ class RolledBack:
         return 0 < self.nodes_until - now <= longest_s
 
     def again(
-        self, now: Instant, nodes: frozenset[NodeName], why: str, *, packed: int = 0, costly: bool = False
+        self,
+        now: Instant,
+        nodes: frozenset[NodeName],
+        why: str,
+        *,
+        packed: int = 0,
+        costly: bool = False,
+        kubelet: bool = False,
     ) -> "RolledBack":
         """One more time: the wait doubles, the nodes that refused are added.
 
         ``packed``: so many members were on a node of which the scheduler refused one; 0: it was another one
         that refused. Half as many may be there next. ``costly``: others had gone for it. That is remembered
-        as long as the PodGroup is there: nothing that passes by itself answers the scheduler.
+        as long as the PodGroup is there: nothing that passes by itself answers the scheduler. ``kubelet``: a
+        kubelet refused a member.
         """
         fresh = now - self.at > FORGET_S
         count = 1 if fresh else self.count + 1
@@ -71,7 +82,7 @@ class RolledBack:
         most = max(1, min(before or packed, packed) // 2) if packed else before
         spared = now if costly and packed else self.spared
         shut = frozenset(sorted(kept)[:_MAX_NODES])
-        return RolledBack(count, now, now + wait_s, shut, why[:512], most, spared)
+        return RolledBack(count, now, now + wait_s, shut, why[:512], most, spared, kubelet)
 
 
 def encode(value: RolledBack) -> str:
@@ -84,6 +95,7 @@ def encode(value: RolledBack) -> str:
         why=value.why,
         most=value.most,
         spared=value.spared,
+        kubelet=value.kubelet,
     ).model_dump_json()
 
 
@@ -96,4 +108,5 @@ def decode(text: str) -> RolledBack:
     except ValidationError:
         return RolledBack()
     nodes = frozenset(NodeName(name) for name in wire.nodes)
-    return RolledBack(wire.count, wire.at, wire.until, nodes, wire.why, wire.most, wire.spared)
+    shut = (wire.count, wire.at, wire.until, nodes)
+    return RolledBack(*shut, wire.why, wire.most, wire.spared, wire.kubelet)

@@ -161,6 +161,7 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
         not_before=retry.until,
         most_per_node=0 if opened else retry.most,
         spares_since=0.0 if _has_arrived(group, members, retry) else retry.spared,
+        takes_free_room=retry.kubelet and not opened,
         template=template.rows,
         reservation=group.reservation,
     )

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from vc_egpu.admission.execution.executor import Executor
-from vc_egpu.admission.execution.operations import ByCause, Totals, from_zero, none_yet
+from vc_egpu.admission.execution.operations import Totals, from_zero
 from vc_egpu.admission.execution.outcomes import OrderWrite
 from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Unknown, Written
+from vc_egpu.admission.figures import Figures
 from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.answers import bears_order, has_room, is_paused, order_of
 from vc_egpu.admission.state.gangs import Group
@@ -72,8 +73,7 @@ class Suspending:
     counters: Totals = field(default_factory=from_zero)
     stranded_after_s: float = DEFAULT_AFTER_S
     _begun: dict[str, _Begun] = field(default_factory=dict)
-    by_cause: ByCause = field(default_factory=none_yet)
-    """Orders that were written since this process leads, for the metrics."""
+    figures: Figures = field(default_factory=Figures)
     _writing: dict[PodUid, Cause | None] = field(default_factory=dict)
     """Pods that are written to: the cause of the order, None for one that is taken back."""
     _since: dict[PodUid, float] = field(default_factory=dict)
@@ -172,6 +172,7 @@ class Suspending:
         self.mirror.enter_again(members)
         self.mirror.agenda.try_all(Why.STAYS)
         self.counters["suspensions_failed"] += 1
+        self.figures.came_of(pod, "failed")
         group = self.mirror.groups.get(key)
         if group is not None:
             text = f"{why}; it runs on, and is not suspended for {UNFIT_S / 60:.0f} minutes"
@@ -231,7 +232,9 @@ class Suspending:
         elif not pod.pod.suspend_ordered:
             self._reached.discard(pod.pod.uid)
         if not _is_placed(pod) or there or pod.pod.uid in self._reached:
-            self._since.pop(pod.pod.uid, None)
+            since = self._since.pop(pod.pod.uid, None)
+            if since is not None and _is_placed(pod) and there:
+                self.figures.came_of(pod, "suspended" if pod.pod.suspend_ordered else "resumed")
         else:
             self._since.setdefault(pod.pod.uid, clock)
         if pod.pod.pause_wished and not pod.pod.suspend_ordered and _is_placed(pod) and _is_fit(pod):
@@ -305,7 +308,9 @@ class Suspending:
             case Written():
                 if done.purpose == "suspend":
                     self.counters["suspend_orders"] += 1
-                    self.by_cause[cause or Cause.PRIORITY] += 1
+                    pod = self.mirror.pods.get(done.uid)
+                    if pod is not None:
+                        self.figures.suspended(pod, cause or Cause.PRIORITY)
             case Overtaken() | Later() | Unknown():
                 pass
             case Denied(reason=reason):

@@ -74,10 +74,10 @@ class CardsReport:
 def read(api: ApiConnection, namespace: str) -> CardsReport:
     """The report of the cluster, as far as the user may see it."""
     nodes, pods = world.nodes_and_pods(api, namespace)
-    return report(nodes.items, pods.items, _table(api), partial=pods.missing)
+    return report(nodes.items, pods.items, model_table(api), partial=pods.missing)
 
 
-def _table(api: ApiConnection) -> ModelTable:
+def model_table(api: ApiConnection) -> ModelTable:
     """The model table; an empty one where the user may not read it."""
     try:
         found = api.get(CONFIG_MAPS, names.MODELS_CONFIG_MAP, names.SYSTEM_NAMESPACE)
@@ -105,16 +105,16 @@ def report(
         if strangers := world.cordoned_strangers(documents[name], inventory):
             notes.append(f"{name} cordons {', '.join(strangers)}, which it has not")
     reported = {card.uuid: card for found in decoded.inventories.values() for card in found.cards}
-    states = {
+    state_of = {
         uuid: state
         for name, inventory in decoded.inventories.items()
-        for uuid, state in _states(documents[name], inventory)
+        for uuid, state in states(documents[name], inventory)
     }
     rows = [
         _row(
             row,
             [_sharer(share, known.phases[share.pod_uid]) for share in row.shares],
-            state=states[row.uuid],
+            state=state_of[row.uuid],
             unseen=sum(uid not in known.pods for uid in set(reported[row.uuid].held)),
         )
         for row in sorted(card_rows.cards(seen, share_rows), key=lambda row: (row.node, row.index))
@@ -176,7 +176,7 @@ def _row(row: card_rows.CardRow, sharers: list[Sharer], *, state: str, unseen: i
     )
 
 
-def _states(node: Json, inventory: NodeCards) -> Iterator[tuple[str, str]]:
+def states(node: Json, inventory: NodeCards) -> Iterator[tuple[str, str]]:
     """By UUID, ``ok`` or the first that keeps a card from taking anything new."""
     whole = "node takes nothing" if inventory.problem else ""
     whole = whole if world.is_ready(node) else "node not ready"

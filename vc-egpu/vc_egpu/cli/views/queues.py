@@ -1,17 +1,17 @@
 """``kubectl egpu queues``: caps, what is used, who waits and why."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.cli import partial_snapshot, world
 from vc_egpu.core.check import recount
-from vc_egpu.core.model.cluster import Pod, Queue, QueueName
+from vc_egpu.core.model.cluster import Pod, Queue, QueueName, Snapshot
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import POD_GROUPS, QUEUES
 from vc_egpu.report import queues as queue_rows
-from vc_egpu.report.gangs import gangs
+from vc_egpu.report.gangs import GangRow, gangs
 from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.words.names import (
     ROOT_QUEUE,
@@ -42,6 +42,7 @@ class Amount:
     used: int
     cap: int | None
     deserved: int | None
+    guarantee: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +85,29 @@ def report(
     ``partial`` says in words that not all could be read: then a queue holds at least what its status says.
     """
     groups, pods = list(groups), list(pods)
-    documents = {world.name(document): document for document in queues}
-    decoded = {name: _decoded(documents[name]) for name in sorted(documents)}
     seen = partial_snapshot.snapshot(
         pods=partial_snapshot.pods_of(pods).pods,
         gangs=partial_snapshot.gangs_of(groups, world.members_of(pods)),
-        queues={queue.name: queue for queue, _ in decoded.values()},
     )
     over = {world.key(group) for group in groups if partial_snapshot.is_completed(group)}
     gang_rows = [row for row in gangs(seen, partial_snapshot.conditions(groups)) if row.key not in over]
+    return of_gangs(queues, own_use(seen), gang_rows, partial=partial)
+
+
+def own_use(seen: Snapshot) -> recount.Use:
+    """What the pods of a snapshot hold, by the queue that they count to."""
+    return recount.own_use(seen, _holds_cards)
+
+
+def of_gangs(
+    queues: Iterable[Json], own: recount.Use, gang_rows: Sequence[GangRow], *, partial: str = ""
+) -> QueuesReport:
+    """The same from what each queue uses by itself and from the rows of all gangs that are not over."""
+    documents = {world.name(document): document for document in queues}
+    decoded = {name: _decoded(documents[name]) for name in sorted(documents)}
+    seen = partial_snapshot.snapshot(queues={queue.name: queue for queue, _ in decoded.values()})
     counted = _counted(documents) if partial else {}
-    used = _used(seen.queues, recount.own_use(seen, _holds_cards), counted)
+    used = _used(seen.queues, own, counted)
     rows = [
         _row(
             row,
@@ -162,7 +175,9 @@ def _at_least(use: recount.Use, counted: Mapping[str, Mapping[str, int]]) -> rec
 
 def _row(row: queue_rows.QueueRow, document: Json, problem: str, *, admitted: int) -> QueueRow:
     models = {
-        model for amounts in (row.capability, row.deserved, row.used) for model in world.models_in(amounts)
+        model
+        for amounts in (row.capability, row.deserved, row.guarantee, row.used)
+        for model in world.models_in(amounts)
     }
     candidates = [spelling(model) for model in sorted(models) for spelling in _SPELLINGS]
     return QueueRow(
@@ -170,9 +185,16 @@ def _row(row: queue_rows.QueueRow, document: Json, problem: str, *, admitted: in
         parent=row.parent or "",
         state=str((document.get("status") or {}).get("state") or "Open"),
         amounts=tuple(
-            Amount(name, row.used.get(name, 0), row.capability.get(name), row.deserved.get(name))
+            Amount(
+                name,
+                row.used.get(name, 0),
+                row.capability.get(name),
+                row.deserved.get(name),
+                row.guarantee.get(name),
+            )
             for name in candidates
-            if name in row.capability or name in row.deserved or row.used.get(name)
+            if any(name in amounts for amounts in (row.capability, row.deserved, row.guarantee))
+            or row.used.get(name)
         ),
         admitted=admitted,
         waiting=queue_rows.by_reason(row.waiting),

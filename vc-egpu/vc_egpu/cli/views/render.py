@@ -6,7 +6,7 @@ Pure: reports in, renderables out.
 import contextlib
 import io
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -168,6 +168,7 @@ def _queue_lines(table: Table, row: QueueRow) -> None:
     for amount in row.amounts:
         kind = classify(amount.resource)
         by_model.setdefault(kind.model, {})[kind.kind] = amount
+    by_model = {model: kinds for model, kinds in by_model.items() if not _is_shut(kinds)}
     waiting = ", ".join(f"{count} {reason}" for reason, count in row.waiting.items())
     name = f"{row.name} (in {row.parent})" if row.parent and row.parent != ROOT_QUEUE else row.name
     state = Text(row.problem or row.state, style="" if row.state == "Open" and not row.problem else "yellow")
@@ -178,6 +179,11 @@ def _queue_lines(table: Table, row: QueueRow) -> None:
     for i, (model, kinds) in enumerate(by_model.items()):
         cells = [_use(kinds.get(kind)) for kind in ("shared", "memory-total", "cores-total", "native")]
         table.add_row(*(first if i == 0 else ["", ""]), model, *cells, *(last if i == 0 else ["", ""]))
+
+
+def _is_shut(kinds: Mapping[str, Amount]) -> bool:
+    """A model of which the queue may have nothing and has nothing: a tenant's queue names all of these."""
+    return all(amount.cap == 0 and not amount.used for amount in kinds.values())
 
 
 def _use(amount: Amount | None) -> Text:

@@ -28,6 +28,21 @@ class Frozen(Mapping[_K, _V]):
     def __len__(self) -> int:
         return self._length
 
+    def changes(self, earlier: "Frozen[_K, _V]") -> Iterator[tuple[_K, _V | None, _V | None]]:
+        """(key, value in ``earlier``, value here) of all entries that are not the same object; None: absent.
+
+        What was not touched in between costs nothing.
+        """
+        for before, now in zip(earlier._shards, self._shards, strict=True):
+            if before is now:
+                continue
+            for key, value in now.items():
+                old = before.get(key)
+                if old is not value:
+                    yield key, old, value
+            for key in before.keys() - now.keys():
+                yield key, before[key], None
+
 
 class Shards(dict[_K, _V]):
     """A dict that also keeps its content in many small ones; a change copies the one it touches, if shared.

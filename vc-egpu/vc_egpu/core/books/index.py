@@ -93,6 +93,8 @@ class Index:
         """By gang: its plan, and the generation in which that was last found to hold."""
         self.spare: Ledger | None = None
         """A copy of the ledger that a decision has left over; its memory serves the next one."""
+        self.remembered: dict[str, object] = {}
+        """What placement policies have worked out already. Never needed for a right answer."""
         self.held = HeldShares(self.ledger, self.shape_ids)
         self.pods_of: dict[str, dict[PodUid, None]] = {}
         self.pods_on: dict[NodeName, dict[PodUid, None]] = {}

@@ -367,6 +367,8 @@ class Gang:
     spares_since: Instant = 0.0
     """When the scheduler refused it although others had gone for it; 0: it did not. No gang goes for it
     until a node is made that takes its members."""
+    takes_free_room: bool = False
+    """A kubelet refused a pod of it lately. No gang goes for it while that node is left out."""
     template: tuple[tuple[str, int, PodShape], ...] = ()
     """(task, replicas, shape) of a gang whose pods its controller has not made yet (stock Volcano)."""
     victim_at: tuple[Instant, ...] = ()
@@ -409,10 +411,10 @@ class Queue:
     weight: int = 1
     priority: int = 0
     reclaimable: bool = True
-    min_runtime_s: float | None = None
-    """A gang that began less than this ago is taken last; None: as those above say, or the controller."""
     preempts_within: bool = True
     """Whether high gangs for which its cap is full make room in it by low gangs that count there."""
+    min_runtime_s: float | None = None
+    """A gang that began less than this ago is taken last; None: as those above say, or the controller."""
 
 
 @dataclass(frozen=True, slots=True)

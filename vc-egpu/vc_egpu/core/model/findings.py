@@ -326,6 +326,8 @@ class Spared(Enum):
     """Those whose going would make room may not be evicted."""
     REFUSED = auto()
     """Gangs went for it before, and the scheduler refused it all the same."""
+    NODE_REFUSED = auto()
+    """A kubelet refused a pod of it lately."""
     NOT_ENOUGH = auto()
     """There would be no room without them either."""
 

@@ -158,6 +158,7 @@ def mark_of(view: GangView) -> Mark | None:
         gang.blocked_nodes,
         gang.most_per_node,
         gang.spares_since,
+        gang.takes_free_room,
         tuple(sorted(gang.min_task_member.items())),
         tuple(sorted(shapes.items())),
     )

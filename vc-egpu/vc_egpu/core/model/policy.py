@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from vc_egpu.core.model.cluster import PodShape
+
 MAX_BACK_OFF_S: Final = 640.0
 """A gang that was rolled back is tried again after so long at most."""
 CLOCK_SKEW_S: Final = 60.0
@@ -27,6 +29,16 @@ NOT_PLACED_BY_YET: Final = frozenset({TOPOLOGY})
 """Those that are accepted and placed like the default."""
 
 
+FULLEST: Final = "fullest"
+RANDOM: Final = "random"
+BEST_FIT: Final = "bestfit"
+PACKING: Final = "packing"
+FGD: Final = "fgd"
+OURS: Final = "ours"
+BINPACK_RULES: Final = (FULLEST, RANDOM, BEST_FIT, PACKING, FGD, OURS)
+"""What an operator may choose as the meaning of :data:`BINPACK`."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodClass:
     """Pods that ask for the same: one entry of the mix."""
@@ -36,10 +48,17 @@ class PodClass:
     memory_mib: int
     """On each card; 0 with ``cards`` 0."""
     cores_percent: int
-    models: frozenset[str]
-    """Models that its cards may be of; empty: any."""
+    model: str
+    """The model of its cards; empty with ``cards`` 0."""
+    whole: bool
+    """It shares its cards with nobody. ``native`` pods do not either."""
+    native: bool
+    where: PodShape
+    """What it asks of nodes: a shape with node selector, affinity and tolerations, and nothing else."""
     frequency: float
     """Its part of all pods seen, 0 to 1."""
+    hold_s: float = 1.0
+    """How long such a pod holds its cards in the mean; 1 for all classes while that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +94,7 @@ class Policy:
     max_gang_members: int = 2048
     max_victim_candidates: int = 512
     """Bound on the victims' search; nearest (cheapest) first."""
+    binpack: str = FULLEST
+    """What :data:`BINPACK` means: one of :data:`BINPACK_RULES`."""
     mix: Mix = Mix()
     """For placement policies that look at it."""

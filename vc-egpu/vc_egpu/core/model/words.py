@@ -19,26 +19,6 @@ def few(names: Sequence[str], most: int = FEW) -> str:
     return ", ".join(names[:most]) + more
 
 
-def utc(moment: float) -> str:
-    """Seconds since the epoch as the API server writes times. The core has no calendar."""
-    days, seconds = divmod(min(max(int(moment), 0), _LAST), _DAY_S)
-    year = 1970
-    while days >= sum(_months(year)):
-        days -= sum(_months(year))
-        year += 1
-    month = 0
-    while days >= _months(year)[month]:
-        days -= _months(year)[month]
-        month += 1
-    hours, minutes = divmod(seconds // 60, 60)
-    return f"{year:04}-{month + 1:02}-{days + 1:02}T{hours:02}:{minutes:02}:{seconds % 60:02}Z"
-
-
-def _months(year: int) -> tuple[int, ...]:
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    return (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-
-
 def balance(accounts: Sequence[Account]) -> str:
     """What queues have of what they deserve: ``research has 1 of 4 h20, serving has 6 of 2 h20``."""
     return ", ".join(f"{entry.queue} has {has_of(entry)}" for entry in accounts)
@@ -61,3 +41,23 @@ def cards(microcards: int) -> str:
     """Cards with up to two decimals. Less than a hundredth of a card, but not none, is ``0.01``."""
     hundredths = max(round(microcards * 100 / MICROCARDS), 1 if microcards > 0 else 0)
     return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".")
+
+
+def utc(moment: float) -> str:
+    """Seconds since the epoch as the API server writes times. The core has no calendar."""
+    days, seconds = divmod(min(max(int(moment), 0), _LAST), _DAY_S)
+    year = 1970
+    while days >= sum(_months(year)):
+        days -= sum(_months(year))
+        year += 1
+    month = 0
+    while days >= _months(year)[month]:
+        days -= _months(year)[month]
+        month += 1
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{year:04}-{month + 1:02}-{days + 1:02}T{hours:02}:{minutes:02}:{seconds % 60:02}Z"
+
+
+def _months(year: int) -> tuple[int, ...]:
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)

@@ -13,7 +13,6 @@ import numpy as np
 from vc_egpu.core.books.capacity import Need, not_full, rooms
 from vc_egpu.core.books.ledger import Ints
 from vc_egpu.core.model.gangs import GangView
-from vc_egpu.core.model.policy import Mix
 from vc_egpu.core.trial.trial import Trial
 
 _PER_MILLE: Final = 1000
@@ -29,11 +28,6 @@ class Nodes:
     view: GangView
     need: Need
     rows: Ints
-
-    @property
-    def mix(self) -> Mix:
-        """What work usually comes, where a policy looks at that."""
-        return self.trial.policy.mix
 
     def ranks(self) -> Ints:
         """By row: the node's place in the order of names."""

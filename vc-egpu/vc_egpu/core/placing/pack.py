@@ -10,21 +10,21 @@ from typing import Final
 
 from vc_egpu.core.books.capacity import AskNeed, Assignment, Cols, Need
 from vc_egpu.core.books.ledger import Flags, Ledger
-from vc_egpu.core.model.policy import Mix
 from vc_egpu.core.placing.policies import ROOMIEST, CardChoice
-from vc_egpu.core.placing.slot import Slot
+from vc_egpu.core.placing.slot import Scene, Slot
+from vc_egpu.core.trial.trial import Trial
 
-_NO_MIX: Final = Mix()
 _NEVER: Final = -1
 
 
 class Board:
     """The cards of one node, on paper."""
 
-    def __init__(self, ledger: Ledger, row: int, mix: Mix = _NO_MIX) -> None:
+    def __init__(self, ledger: Ledger, row: int, trial: Trial | None = None) -> None:
         self.row = row
-        self._mix = mix
+        self._trial = trial
         self._ledger = ledger
+        self._cpu_milli = int(ledger.cap[row, 0] - ledger.used[row, 0])
         self.host_free = int(ledger.host_cap[row] - ledger.host_used[row])
         """Host memory in MiB that is left to spill to."""
         high_cap, low_cap = int(ledger.high_cap[row]), int(ledger.low_cap[row])
@@ -84,10 +84,11 @@ class Board:
         taken: list[tuple[AskNeed, Sequence[Slot]]] = []
         # The largest ask first: it has the fewest cards to go to.
         order = sorted(range(len(need.asks)), key=lambda i: _hardness(need.asks[i]))
+        scene = Scene(self._ledger, self.row, self.slots, self._cpu_milli, need, self._trial)
         chosen: dict[int, Cols] = {}
         for position in order:
             ask = need.asks[position].here(self._ratio(need))
-            slots = choice.best(self._open(ask, need.cards), ask, self._mix)
+            slots = choice.best(self._open(ask, need.cards), ask, scene)
             if len(slots) < ask.cards:
                 for earlier, seats in taken:
                     for slot in seats:
@@ -98,6 +99,7 @@ class Board:
             taken.append((ask, slots))
             chosen[position] = tuple(sorted(slot.col for slot in slots))
         self.host_free -= host_mib
+        self._cpu_milli -= need.requests[0]
         return tuple(chosen[position] for position in range(len(need.asks)))
 
     def undo(self, need: Need, assignment: Assignment) -> None:
@@ -110,6 +112,7 @@ class Board:
 
     def _seat(self, need: Need, assignment: Assignment, sign: int) -> None:
         by_col = {slot.col: slot for slot in self.slots}
+        self._cpu_milli -= sign * need.requests[0]
         for general, cols in zip(need.asks, assignment, strict=True):
             ask = general.here(self._ratio(need))
             self.host_free -= sign * ask.host_mib
@@ -134,7 +137,7 @@ class Board:
             return
         ask = need.asks[position].here(self._ratio(need))
         seen: set[tuple[object, ...]] = set()
-        for group in choice.every(self._open(ask, need.cards), ask, self._mix):
+        for group in choice.every(self._open(ask, need.cards), ask):
             mark = tuple(sorted((*slot.state(), slot.col if distinct else -1) for slot in group))
             if mark in seen:
                 continue

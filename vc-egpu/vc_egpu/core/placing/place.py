@@ -128,7 +128,7 @@ def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = Fa
     """
     need = group.need
     wanted = len(group.members)
-    cards, order = card_choice(need), node_order(view, need)
+    cards, order = card_choice(need, trial.policy), node_order(view, need, trial.policy)
     rows = candidates(trial.ledger, need, group.mask)
     seated: list[Seated] = []
     if need.shape.neighbours.spread is not None:
@@ -159,7 +159,7 @@ def _lift(trial: Trial, group: Group, spread: Spread, rows: Ints) -> tuple[list[
     even = evenness(ledger, need, spread, rows, len(group.members))
     seated: list[Seated] = []
     for row, count in zip(rows.tolist(), even.lifts.tolist(), strict=True):
-        assignments = _fill_row(trial, need, row, count, card_choice(need)) if count else []
+        assignments = _fill_row(trial, need, row, count, card_choice(need, trial.policy)) if count else []
         for assignment in assignments:
             seated.append(trial.seat(group.members[len(seated)], need, row, assignment))
         if len(assignments) < count:
@@ -171,4 +171,4 @@ def _lift(trial: Trial, group: Group, spread: Spread, rows: Ints) -> tuple[list[
 def _fill_row(trial: Trial, need: Need, row: int, count: int, cards: CardChoice) -> list[Assignment]:
     if not need.asks:
         return [()] * count
-    return fill(Board(trial.ledger, row, trial.policy.mix), need, count, cards)
+    return fill(Board(trial.ledger, row, trial), need, count, cards)

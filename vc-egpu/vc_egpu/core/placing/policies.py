@@ -2,6 +2,7 @@
 
 A policy has two halves, which a pod may name apart: the order of nodes, and the choice of cards on a node.
 :mod:`.place`, :mod:`.pack` and :mod:`.search` ask the same object. No other module knows a policy by name.
+Users name a policy of :data:`TABLE`. What its ``binpack`` means is the operator's choice among :data:`RULES`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +15,19 @@ from vc_egpu.core.books.ledger import Ints
 from vc_egpu.core.model import policy
 from vc_egpu.core.model.cluster import ShareClass
 from vc_egpu.core.model.gangs import GangView
-from vc_egpu.core.model.policy import Mix
+from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.placing.nodes import Nodes, fill_up, one_by_one
-from vc_egpu.core.placing.slot import Slot
+from vc_egpu.core.placing.scores import (
+    FGD_RULE,
+    OURS_RULE,
+    best_fit,
+    by_chance,
+    by_outlook,
+    card_by_chance,
+    card_by_outlook,
+    packing,
+)
+from vc_egpu.core.placing.slot import Scene, Slot
 
 
 class NodeOrder(Protocol):
@@ -34,11 +45,11 @@ class NodeOrder(Protocol):
 class CardChoice(Protocol):
     """The choice of a set of cards for one ask. It sees all open cards, so it may choose linked ones."""
 
-    def best(self, cards: Sequence[Slot], ask: AskNeed, mix: Mix) -> Sequence[Slot]:
+    def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         """The set that the ask gets: ``ask.cards`` of ``cards``. Fewer where the policy finds no such set."""
         ...
 
-    def every(self, cards: Sequence[Slot], ask: AskNeed, mix: Mix) -> Iterator[Sequence[Slot]]:
+    def every(self, cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
         """Every set of ``ask.cards``, for a search that needs any place at all."""
         ...
 
@@ -76,15 +87,52 @@ class _ByKey:
 
     key: _Key
 
-    def best(self, cards: Sequence[Slot], ask: AskNeed, mix: Mix) -> Sequence[Slot]:
-        del mix
+    def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
+        del scene
         key = self.key
         return sorted(cards, key=lambda slot: key(slot, ask))[: ask.cards]
 
-    def every(self, cards: Sequence[Slot], ask: AskNeed, mix: Mix) -> Iterator[Sequence[Slot]]:
-        del mix
-        # A search comes last, where keeping room is all that matters: tightest first under every policy.
-        return combinations(sorted(cards, key=lambda slot: _tightest(slot, ask)), ask.cards)
+    def every(self, cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
+        return _every(cards, ask)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByScore:
+    """Nodes by a score, the highest first, one filled after the other."""
+
+    score: Callable[[Nodes], Ints]
+
+    def scores(self, nodes: Nodes) -> Ints:
+        return -self.score(nodes)
+
+    def deal(self, nodes: Nodes, scores: Ints, wanted: int) -> dict[int, int]:
+        return fill_up(nodes, scores, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByCardScore:
+    """Cards by a score of each free part of a card, the highest first; otherwise the tightest."""
+
+    score: Callable[[Scene, AskNeed], Mapping[int, tuple[int, ...]]]
+    """By column, for open cards and others; empty where nothing tells them apart."""
+
+    def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
+        by_col = self.score(scene, ask) if len(cards) > ask.cards else {}
+
+        def key(slot: Slot) -> tuple[int, ...]:
+            if slot.col in by_col:
+                return (slot.disturbs(ask), *by_col[slot.col], slot.col)
+            return _tightest(slot, ask)
+
+        return sorted(cards, key=key)[: ask.cards]
+
+    def every(self, cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
+        return _every(cards, ask)
+
+
+def _every(cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
+    # A search comes last, where keeping room is all that matters: tightest first under every policy.
+    return combinations(sorted(cards, key=lambda slot: _tightest(slot, ask)), ask.cards)
 
 
 def _tightest(slot: Slot, ask: AskNeed) -> tuple[int, ...]:
@@ -109,20 +157,34 @@ BINPACK: Final = Placement(policy.BINPACK, _ByFullness(-1, fill_up), _ByKey(_tig
 SPREAD: Final = Placement(policy.SPREAD, _ByFullness(1, one_by_one), _ByKey(_emptiest))
 TABLE: Final[Mapping[str, Placement]] = {each.name: each for each in (BINPACK, SPREAD)}
 """By name. A name that is not in here gets the default."""
+RULES: Final[Mapping[str, Placement]] = {
+    each.name: each
+    for each in (
+        Placement(policy.FULLEST, BINPACK.nodes, BINPACK.cards),
+        Placement(policy.RANDOM, _ByScore(by_chance), _ByCardScore(card_by_chance)),
+        Placement(policy.BEST_FIT, _ByScore(best_fit), BINPACK.cards),
+        Placement(policy.PACKING, _ByScore(packing), BINPACK.cards),
+        Placement(policy.FGD, _ByScore(by_outlook(FGD_RULE)), _ByCardScore(card_by_outlook(FGD_RULE))),
+        Placement(policy.OURS, _ByScore(by_outlook(OURS_RULE)), _ByCardScore(card_by_outlook(OURS_RULE))),
+    )
+}
+"""What binpack may mean, by the operator's name for it."""
 
 ROOMIEST: Final[CardChoice] = _ByKey(_roomiest)
 """Users cannot name it: the cards that take most further shares like this first. It keeps the most room."""
 
 
-def card_choice(need: Need) -> CardChoice:
+def card_choice(need: Need, chosen: Policy) -> CardChoice:
     """The choice of cards that the pods ask for; binpack by default."""
-    return TABLE.get(need.shape.card_policy, BINPACK).cards
+    return _asked(need.shape.card_policy, chosen, BINPACK).cards
 
 
-def node_order(view: GangView, need: Need) -> NodeOrder:
+def node_order(view: GangView, need: Need, chosen: Policy) -> NodeOrder:
     """The order of nodes that the pods ask for. By default replicas of a high-priority service are spread."""
-    asked = TABLE.get(need.shape.node_policy)
-    if asked is not None:
-        return asked.nodes
     service = view.gang.single and view.gang.share_class is ShareClass.HIGH
-    return (SPREAD if service and need.uses_cards else BINPACK).nodes
+    return _asked(need.shape.node_policy, chosen, SPREAD if service and need.uses_cards else BINPACK).nodes
+
+
+def _asked(name: str, chosen: Policy, default: Placement) -> Placement:
+    asked = TABLE.get(name, default)
+    return RULES.get(chosen.binpack, BINPACK) if asked is BINPACK else asked

@@ -16,6 +16,7 @@ from vc_egpu.core.books.capacity import Assignment, Need, by_number, pods_fittin
 from vc_egpu.core.books.ledger import Flags
 from vc_egpu.core.model.gangs import Member
 from vc_egpu.core.model.neighbours import Mark
+from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.placing.pack import Board
 from vc_egpu.core.placing.policies import card_choice
 from vc_egpu.core.trial.trial import Trial
@@ -49,7 +50,7 @@ def search(
     most = steps if known else min(steps, trial.effort.steps(len(nodes)))
     if most <= 0:
         return None
-    hunt = _Hunt([need for _, need, _ in groups], members, nodes, most)
+    hunt = _Hunt([need for _, need, _ in groups], members, nodes, most, trial.policy)
     found = hunt.found if hunt.descend(0) else None
     trial.effort.searched(most - hunt.steps, len(nodes))
     return found
@@ -77,7 +78,7 @@ class _Node:
         self.row = row
         self.takes = takes
         """By group: whether the node may take its members at all."""
-        self.board = Board(ledger, row, trial.policy.mix)
+        self.board = Board(ledger, row, trial)
         self.ratio = (int(ledger.ratio[row]), int(ledger.ratio_class[row]))
         """How far memory is oversubscribed, and for which class: it decides what a share takes."""
         self.free: list[int] = (ledger.cap[row] - ledger.used[row]).tolist()
@@ -185,9 +186,15 @@ class _Hunt:
     """The state of one search."""
 
     def __init__(
-        self, needs: list[Need], members: list[tuple[Member, int]], nodes: list[_Node], steps: int
+        self,
+        needs: list[Need],
+        members: list[tuple[Member, int]],
+        nodes: list[_Node],
+        steps: int,
+        policy: Policy,
     ) -> None:
         self._needs = needs
+        self._policy = policy
         self._members = members
         self._nodes = nodes
         self.steps = steps
@@ -247,7 +254,9 @@ class _Hunt:
         never be tried is not even listed."""
         if not need.asks:
             return [()]
-        with closing(node.board.choices(need, card_choice(need), distinct=self._distinct)) as choices:
+        with closing(
+            node.board.choices(need, card_choice(need, self._policy), distinct=self._distinct)
+        ) as choices:
             listed = list(islice(choices, max(0, self.steps)))
         self.steps -= len(listed) // _LISTED_PER_STEP
         return listed

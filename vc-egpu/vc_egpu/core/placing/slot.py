@@ -1,8 +1,11 @@
 """One card of a node as it would stand after what was placed on it so far. Small numbers, plain Python."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vc_egpu.core.books.capacity import AskNeed
+from vc_egpu.core.books.capacity import AskNeed, Need
+from vc_egpu.core.books.ledger import Ledger
+from vc_egpu.core.trial.trial import Trial
 
 
 @dataclass(slots=True)
@@ -80,3 +83,18 @@ class Slot:
             self.free_sharers,
             self.blocked,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where cards are chosen for a pod: what a choice may look at beyond the cards that are open to it."""
+
+    ledger: Ledger
+    row: int
+    slots: Sequence[Slot]
+    """All cards of the node as they stand on paper."""
+    cpu_milli: int
+    """Free of the node's cpu before the pod is there."""
+    need: Need
+    trial: Trial | None
+    """None: nothing is known but this node."""

@@ -67,10 +67,13 @@ def hunts_for(trial: Trial, view: GangView, members: Sequence[Member]) -> Iterat
 
 
 def spares(trial: Trial, view: GangView) -> bool:
-    """Whether no gang goes for this one, since others went for it and the scheduler refused it all the same.
+    """Whether no gang goes for this one: it was refused where there was room, and it may be so again.
 
-    A node that was made since, and that takes its members, may be what the scheduler lacked.
+    Either a kubelet refused it lately. Or others went for it, and the scheduler refused it all the same. Then
+    a node that was made since, and that takes its members, may be what the scheduler lacked.
     """
+    if view.gang.takes_free_room:
+        return any(True for taking in _TAKINGS.values() for _ in taking.hunts(trial, view, view.waiting))
     since = view.gang.spares_since
     if not since:
         return False

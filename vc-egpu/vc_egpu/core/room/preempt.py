@@ -230,19 +230,6 @@ class _Contest:
                 return best
         return None
 
-    def _parts(self, listed: Sequence[Candidate]) -> Iterator[list[Candidate]]:
-        """The candidates to be tried together: stage by stage, and the cheapest ones of a stage first."""
-        most = self._trial.policy.max_victim_candidates
-        for stage in stages(listed):
-            for limit in sorted({min(most, len(stage)), len(stage)}):
-                yield stage[:limit]
-
-    @staticmethod
-    def _others(found: list[Candidate], part: list[Candidate]) -> list[Candidate]:
-        """Those that are not evicted with this part. They may still be suspended, which loses nothing."""
-        last = max((candidate.lateness for candidate in part), default=Lateness.USUAL)
-        return [candidate for candidate in found if not candidate.evictable or candidate.lateness > last]
-
     def _might_be_allowed(self, found: Iterable[Candidate]) -> bool:
         """Whether the caps allow the members once all of these are gone."""
         undo = self._leave_queues([pod.uid for candidate in found for pod in candidate.pods])
@@ -267,6 +254,19 @@ class _Contest:
             asks = asked(trial, self._members)
             told = accounts(trial, self._view, asks, (*best.evicted, *best.asleep))
         return Room(seated, *going, best.harm, hunt, number, told)
+
+    def _parts(self, listed: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+        """The candidates to be tried together: stage by stage, and the cheapest ones of a stage first."""
+        most = self._trial.policy.max_victim_candidates
+        for stage in stages(listed):
+            for limit in sorted({min(most, len(stage)), len(stage)}):
+                yield stage[:limit]
+
+    @staticmethod
+    def _others(found: list[Candidate], part: list[Candidate]) -> list[Candidate]:
+        """Those that are not evicted with this part. They may still be suspended, which loses nothing."""
+        last = max((candidate.lateness for candidate in part), default=Lateness.USUAL)
+        return [candidate for candidate in found if not candidate.evictable or candidate.lateness > last]
 
     def _choice(self, evicted: tuple[Pod, ...], asleep: tuple[Pod, ...]) -> _Choice:
         first, second = self.price(evicted), self.price(asleep)

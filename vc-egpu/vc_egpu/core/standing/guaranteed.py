@@ -196,7 +196,7 @@ def _fill(trial: Trial, need: Need, row: int, count: int) -> list[Booking]:
     ledger = trial.ledger
     ratio = ledger.ratio_for(row, need.share_class)
     found = []
-    for assignment in fill(Board(ledger, row, trial.policy.mix), need, count, card_choice(need)):
+    for assignment in fill(Board(ledger, row, trial), need, count, card_choice(need, trial.policy)):
         booking = Booking(row, (0, 0, 0, 0), seats_of(need, assignment, ratio))
         ledger.add(booking)
         found.append(booking)

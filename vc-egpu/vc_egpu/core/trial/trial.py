@@ -74,6 +74,8 @@ class Trial:
         self._needs: dict[tuple[int, ShareClass], Need] = {}
         self.notes: dict[object, tuple[int, object]] = {}
         """What the search for victims keeps for the next gang of the same decision."""
+        self.scratch: dict[str, object] = {}
+        """What placement policies keep for the next gang of the same decision."""
         self._versions: dict[QueueName, int] = {}
         self._forgone: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
         """Pods that count in no queue any more although they are there: others get their quota."""

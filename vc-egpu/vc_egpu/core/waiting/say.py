@@ -378,6 +378,11 @@ def _no_victims(finding: findings.NoVictims) -> str:
                 "the scheduler refused it after others had gone for it. It takes free room only, until a "
                 "node is added that takes its members"
             )
+        case Spared.NODE_REFUSED:
+            return (
+                "a node refused a pod of it although the plan had room there. It takes free room only, until "
+                "that node is tried again"
+            )
         case Spared.NOT_ENOUGH:
             return "evicting low-priority work would not make room"
         case _:

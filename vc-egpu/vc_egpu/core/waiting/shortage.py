@@ -289,7 +289,8 @@ def _own(trial: Trial, view: GangView) -> OwnClaim | None:
 
 
 def _refused(trial: Trial, view: GangView) -> NoVictims | None:
-    return NoVictims(Spared.REFUSED) if spares(trial, view) else None
+    why = Spared.NODE_REFUSED if view.gang.takes_free_room else Spared.REFUSED
+    return NoVictims(why) if spares(trial, view) else None
 
 
 def _no_victims(trial: Trial, view: GangView, groups: Sequence[Group], worst: Group) -> NoVictims | None:

@@ -40,7 +40,7 @@ _ANNOTATIONS: Final = (
     *KNOBS,
 )
 """What we read. A user may write a quarter of a megabyte of others into each pod."""
-_SPEC: Final = ("nodeName", "overhead", "resources", "priorityClassName")
+_SPEC: Final = ("nodeName", "overhead", "resources", "priorityClassName", "schedulerName")
 _ALIKE_BYTES: Final = 4096
 """A larger spec is not remembered: a user could fill memory by creating and deleting pods with such specs."""
 _JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"

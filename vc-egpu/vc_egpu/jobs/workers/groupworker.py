@@ -15,12 +15,15 @@ from vc_egpu.kube.resources import BATCH_JOBS, DAEMON_SETS, POD_GROUPS, PODS, RE
 from vc_egpu.kube.wire.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.api.podgroup import PodGroupPhase
+from vc_egpu.volcano.podspec.way import is_direct
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_of
 
 EMPTY_FOR_S: Final = 120.0
 """A PodGroup for pods of other controllers is deleted after this time without pods: it was scaled to nothing.
 Cards are kept for a replacement for less time than this."""
+COUNTS_EVERY_S: Final = 1.0
+"""Counts under the same phase are written at most so often. Members of a gang start one after the other."""
 _LOOSE_PREFIX: Final = "podgroup-"
 _JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
 """A Job may be called ``podgroup``: its PodGroup is the Job worker's."""
@@ -43,7 +46,10 @@ class GroupWorker:
         *,
         ask_for_queues: Callable[[Iterable[str]], None],
         clock: Callable[[], float] = time.monotonic,
+        groups_only: bool = False,
     ) -> None:
+        """``groups_only``: Volcano runs. It keeps the status of PodGroups, and makes those of its pods."""
+        self._groups_only = groups_only
         self._api = api
         self._known = known
         self._ask_for_queues = ask_for_queues
@@ -51,10 +57,13 @@ class GroupWorker:
         self._lock = threading.Lock()
         self._owners: OrderedDict[str, tuple[float, Json | None]] = OrderedDict()
         self._empty_since: dict[Key, float] = {}
+        self._written: dict[Key, float] = {}
+        """When a status was written last."""
 
     def rest(self) -> None:
         """Another process leads: a group without pods may get some before this process leads again."""
         self._empty_since.clear()
+        self._written.clear()
 
     def look(self, key: Key) -> float | None:
         """Bring the status of one PodGroup up to date; seconds until the next look, or None."""
@@ -66,14 +75,15 @@ class GroupWorker:
             self._ask_for_queues(queues)  # the pods that are left decide to which of them it counts
         if group is None:
             self._empty_since.pop(key, None)
+            self._written.pop(key, None)
             # Its pods still name it, so it was deleted under them. We make again only what we made. If its
             # pods go as well, the garbage collector would delete it each time we make it.
             for pod in pods if key[1].startswith(_LOOSE_PREFIX) else ():
-                if pod.managed and pod.job is None and pod.group is not None and not _is_over(pod):
+                if pod.managed and pod.job is None and pod.group is not None and not self._passes_over(pod):
                     self._make(pod)
                     break
             return None
-        if group["metadata"].get("deletionTimestamp"):
+        if group["metadata"].get("deletionTimestamp") or self._groups_only:
             return None
         wait_s = self._sweep(key, group, pods)
         before = (group.get("status") or {}).get("phase")
@@ -85,6 +95,10 @@ class GroupWorker:
         patch = counts.document()
         present = group.get("status") or {}
         if any(present.get(name) != value for name, value in patch.items()):
+            left_s = self._written.get(key, 0.0) + COUNTS_EVERY_S - self._clock()
+            if patch["phase"] == before and key in self._written and left_s > 0:
+                return left_s if wait_s is None else min(left_s, wait_s)
+            self._written[key] = self._clock()
             # A merge patch of our own fields: others keep conditions in the same status.
             body = {"metadata": {"uid": group["metadata"]["uid"]}, "status": patch}
             try:
@@ -98,7 +112,7 @@ class GroupWorker:
         pod = self._known.pods.get(pod_key)
         if pod is None or not pod.managed or pod.job is not None or pod.group is not None:
             return None
-        if _is_over(pod):
+        if self._passes_over(pod):
             return None
         group = self._make(pod)
         body = {"metadata": {"uid": pod.uid, "annotations": {names.GROUP_NAME: group.name}}}
@@ -107,6 +121,10 @@ class GroupWorker:
         except (NotFound, Conflict):
             logger.debug("pod %s is gone", "/".join(pod_key))
         return None
+
+    def _passes_over(self, pod: CachedPod) -> bool:
+        """Whether no PodGroup is made for this pod: it is over, or Volcano's controllers make it."""
+        return _is_over(pod) or (self._groups_only and not is_direct(pod.document["spec"]))
 
     def _make(self, pod: CachedPod) -> podgroups.LooseGroup:
         namespace = pod.key[0]

@@ -2,7 +2,7 @@
 
 The writers take one item of each look in turn. So the first write of a small Job never waits behind the ten
 thousand of a large one. The thread that asks writes as well. So it gets on even if all writers wait for slow
-answers to other looks.
+answers to other looks. If the API server is full, fewer of the writers write.
 """
 
 import threading
@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from vc_egpu.kube.pace import Pace
 from vc_egpu.kube.wire.errors import KubeError
 
+FEWEST_WRITERS: Final = 4
+"""So many write however full the API server is."""
 LOOK_S: Final = 1.0
 """After this long a look begins no further write. It comes again once others had their look."""
 
@@ -50,6 +53,7 @@ class Turns:
         self, writers: int, *, look_s: float = LOOK_S, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._writers = writers
+        self._pace = Pace(min(FEWEST_WRITERS, writers or 1), max(1, writers), monotonic)
         self._look_s = look_s
         self._monotonic = monotonic
         self._changed = threading.Condition()
@@ -112,9 +116,18 @@ class Turns:
                     self._changed.wait()
                 if self._closed:
                     return
-                lane = self._lanes[0]
-                self._lanes.rotate(-1)
-            self._step(lane)
+            with self._pace.turn() as turn:
+                lane = self._next()
+                turn.is_sent = lane is not None and self._step(lane)
+
+    def _next(self) -> _Lane | None:
+        """The look whose turn it is."""
+        with self._changed:
+            if not self._lanes:
+                return None
+            lane = self._lanes[0]
+            self._lanes.rotate(-1)
+            return lane
 
     def _step(self, lane: _Lane) -> bool:
         """Write one item of the lane; False if none may be begun."""

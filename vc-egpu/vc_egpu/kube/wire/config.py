@@ -117,6 +117,19 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> En
     return Endpoint(configuration)
 
 
+def with_token(server: str, ca_file: str | Path | None, token: str) -> Endpoint:
+    """The API server at this URL, for the bearer of this token; ``ca_file`` None: the system's authorities.
+
+    Nothing of the process itself is used, also no kubeconfig. Raises :class:`ConfigError`.
+    """
+    configuration = Configuration()
+    configuration.host = server
+    configuration.ssl_ca_cert = str(ca_file) if ca_file is not None else None
+    configuration.api_key = {"BearerToken": f"Bearer {token}"}
+    proxies.settle(configuration)
+    return Endpoint(configuration)
+
+
 def _paths(kubeconfig: str | Path | None) -> str:
     """The file, or those of the variable."""
     return str(kubeconfig or os.environ.get("KUBECONFIG") or KUBE_CONFIG_DEFAULT_LOCATION)

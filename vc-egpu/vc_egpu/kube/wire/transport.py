@@ -3,6 +3,7 @@
 Bodies are plain JSON documents (dicts) read and written with orjson; nothing here knows what they mean.
 """
 
+import copy
 import logging
 import threading
 import time
@@ -39,6 +40,9 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
+METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+METADATA_WATCH: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+"""Objects without spec and status: of 28,000 pods 32 MB instead of 150."""
 READ_METHODS: Final = frozenset({"GET", "HEAD"})
 _MIN_WRITE_S: Final = 0.05
 """A write that has less time than this left under the lease is not even begun."""
@@ -148,6 +152,7 @@ class Transport:
         self._limit = limit
         self._patience_s = patience_s
         self._headers = {"Accept": JSON, "User-Agent": user_agent}
+        self._stream_headers = self._headers
         self._requests = endpoint.pool_manager(pool_size=pool_size, block=True)
         self._requests.pool_classes_by_scheme = POOL_CLASSES
         # Watches live for minutes: from the blocking pool they would take the requests' places.
@@ -155,6 +160,13 @@ class Transport:
         self._streams.pool_classes_by_scheme = STREAM_POOL_CLASSES
         self._send = _opener(self._requests, endpoint)
         self._open_stream = _opener(self._streams, endpoint)
+
+    def metadata_only(self) -> "Transport":
+        """The same connections, on which reads ask for the metadata of objects alone."""
+        other = copy.copy(self)
+        other._headers = {**self._headers, "Accept": METADATA_LIST}
+        other._stream_headers = {**self._headers, "Accept": METADATA_WATCH}
+        return other
 
     def exchange(
         self,
@@ -244,7 +256,7 @@ class Transport:
             answer = self._open_stream(
                 "GET",
                 self._target(path, query),
-                headers=self._request_headers(None, JSON),
+                headers=self._request_headers(None, JSON, self._stream_headers),
                 timeout=timeout,
                 retries=False,
                 redirect=False,
@@ -265,8 +277,10 @@ class Transport:
         self._requests.clear()
         self._streams.clear()
 
-    def _request_headers(self, data: bytes | None, content_type: str) -> dict[str, str]:
-        headers = dict(self._headers)
+    def _request_headers(
+        self, data: bytes | None, content_type: str, usual: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        headers = dict(self._headers if usual is None else usual)
         authorization = self._endpoint.authorization()
         if authorization:
             headers["Authorization"] = authorization

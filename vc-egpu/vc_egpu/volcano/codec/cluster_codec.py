@@ -278,8 +278,8 @@ def queue(document: Document) -> Queue:
         weight=int(spec.get("weight") or 1),
         priority=int(spec.get("priority") or 0),
         reclaimable=spec.get("reclaimable") is not False,
-        min_runtime_s=_span_s(metadata, names.MIN_RUNTIME),
         preempts_within=(metadata.get("annotations") or {}).get(names.PREEMPT_WITHIN_QUEUE) != "false",
+        min_runtime_s=_span_s(metadata, names.MIN_RUNTIME),
     )
 
 

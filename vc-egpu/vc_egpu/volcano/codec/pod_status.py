@@ -1,6 +1,7 @@
 """What a pod's status says: how far it is, and what keeps it from going on."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from vc_egpu.core.model.cluster import PodPhase
 from vc_egpu.volcano.api.containers import end_of, statuses_of, waiting_of
@@ -40,6 +41,18 @@ def admitted_of(conditions: Iterable[Document]) -> tuple[str, str, str] | None:
     return None
 
 
+_REFUSALS: Final = frozenset(
+    {
+        "NodeAffinity",
+        "NodePorts",
+        "TaintToleration",
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+    }
+)
+"""With these reasons a kubelet of any version fails a pod that it does not start, and no other."""
+
+
 def refusal_of(status: Document) -> str:
     """Why the kubelet refused a pod: it fails it without starting a container. Empty where it did not.
 
@@ -48,7 +61,7 @@ def refusal_of(status: Document) -> str:
     if status.get("phase") != "Failed":
         return ""
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
-    known = reason in {"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"}
+    known = reason in _REFUSALS
     # Kubelets of late begin so whatever the reason: a node that shuts down, or has too little disk.
     refused = known or reason.startswith("OutOf") or message.startswith("Pod was rejected")
     return f"{reason}: {message}" if refused else ""

@@ -98,7 +98,7 @@ def way_of(spec: Mapping[str, Any], *, by_scheduler: bool = False) -> Choice:
     """
     if by_scheduler:
         return _sent("the operator's setting is binder: scheduler")
-    for reason in (*_volumes(spec.get("volumes") or ()), *_rules(spec)):
+    for reason in (*_volumes(_entries(spec.get("volumes"))), *_rules(spec)):
         return _sent(reason)
     unknown = sorted(key for key, value in spec.items() if value and key not in _DECIDED | _HARMLESS)
     if unknown:
@@ -119,13 +119,23 @@ def _volumes(volumes: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def _rules(spec: Mapping[str, Any]) -> Iterable[str]:
-    affinity = spec.get("affinity") or {}
+    affinity = _object(spec.get("affinity"))
     for kind in ("podAffinity", "podAntiAffinity"):
-        if (affinity.get(kind) or {}).get(_REQUIRED):
+        if _object(affinity.get(kind)).get(_REQUIRED):
             yield f"spec.affinity.{kind} is a rule between pods"
-    for constraint in spec.get("topologySpreadConstraints") or ():
+    for constraint in _entries(spec.get("topologySpreadConstraints")):
         if constraint.get("whenUnsatisfiable") != "ScheduleAnyway":
             yield "spec.topologySpreadConstraints is a rule between pods"
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    """The value if it is an object. What a review shows may be anything: the API server refuses it later."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _entries(value: object) -> Iterable[Mapping[str, Any]]:
+    """The objects of a list."""
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else ()
 
 
 def is_direct(spec: Mapping[str, Any]) -> bool:

@@ -108,6 +108,13 @@ CONDITION_SUSPENDED: Final = f"{DOMAIN}/Suspended"
 CORDONED_CARDS: Final = f"{DOMAIN}/cordoned-cards"
 """Node annotation an operator sets: comma list of card UUIDs that take nothing new."""
 
+QUEUE_LIMITS: Final = f"{DOMAIN}/limits"
+"""Queue annotation an operator sets: the most of one ask; see :mod:`vc_egpu.volcano.codec.queue_limits`."""
+TENANT_LABEL: Final = f"{DOMAIN}/tenant"
+"""On every object that is made of a tenant's document: the tenant's name."""
+TENANT_DOCUMENT: Final = f"{DOMAIN}/tenant-document"
+"""Namespace annotation: the document that the tenant's objects were made of, as JSON."""
+
 # --- priority classes ------------------------------------------------------------------------
 PRIORITY_CLASS_HIGH: Final = "egpu-high"
 PRIORITY_CLASS_STANDARD: Final = "egpu-standard"

@@ -23,11 +23,13 @@ class Settings:
 
     scheduler_name: str = names.SCHEDULER_DEFAULT
     """What binds all other managed pods: ``volcano`` or ``default-scheduler``."""
-    binder: Binder = "scheduler"
+    binder: Binder = "direct"
     """What binds pods of which the decision sees all that a scheduler would: ``direct`` is we ourselves."""
     ungrouped_scheduler_name: str = ""
     """What binds pods that name no PodGroup when they are created (pods of Deployments, bare pods), if it
     differs. Volcano's controllers make PodGroups only for pods of Volcano's scheduler."""
+    direct_without_group: bool = False
+    """True: we bind these too where we see them whole. ``vc-egpu jobs --groups-only`` makes the groups."""
     unnamed_model_unlimited: bool = False
     """True: a queue that does not name a model does not cap it, as in Volcano."""
     job_controllers: frozenset[str] = frozenset(

@@ -24,7 +24,7 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
 from vc_egpu.webhook.protocol.questions import Subject
-from vc_egpu.webhook.reviews import access, gangs, membership, size_limits, specs
+from vc_egpu.webhook.reviews import access, gangs, membership, queue_limits, size_limits, specs
 
 _ANNOTATIONS = "metadata.annotations"
 VOLCANO_JOB_GROUP = "batch.volcano.sh/"
@@ -124,7 +124,8 @@ def _what_waits(spec: Json) -> tuple[str, str]:
 def _scheduler(spec: Json, ask: PodAsk, group: Json | None, context: Context, *, grouped: bool) -> str:
     """What will bind the pod: we ourselves, or the scheduler that the operator named."""
     other = context.settings.scheduler_of(grouped=grouped)
-    if not grouped and context.settings.ungrouped_scheduler_name:
+    theirs = bool(context.settings.ungrouped_scheduler_name) and not context.settings.direct_without_group
+    if not grouped and theirs:
         return other  # its PodGroup is made by a controller that looks for that name
     refused = names.ROLLED_BACK in annotations_of(group or {})
     if _is_gated(spec) or not ask.is_managed or refused:
@@ -245,6 +246,7 @@ def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk, *,
     controlled = bool(controller_of(review.object))
     access.check_queue(queue, _subjects(review), review.namespace, context, path, from_controller=controlled)
     gangs.check_caps(ask.sums(), queue, context, path, "the pod", low=low)
+    queue_limits.check_ask(ask, queue, context, "spec.containers")
     return queue
 
 

@@ -31,6 +31,7 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
 from vc_egpu.webhook.protocol.questions import QueueLookup, Unanswered, any_allowed
+from vc_egpu.webhook.reviews import queue_limits
 from vc_egpu.webhook.reviews.access import QUEUE_GROUP, queue_access
 
 _DEFAULT_WEIGHT: Final = 1
@@ -80,9 +81,13 @@ def review_queue(review: Review, context: Context) -> Decision:
         _check_switch(queue, stored)
     except Refusal as refusal:
         return refuse(str(refusal))
-    if stored is not None and spec_of(stored) == spec_of(queue) and _span_of(stored) == _span_of(queue):
+    limits_edited = queue_limits.is_edited(queue, stored)
+    same = stored is not None and spec_of(stored) == spec_of(queue) and _span_of(stored) == _span_of(queue)
+    if same and not limits_edited:
         return allow()  # its labels, or the finalizers of one that is on its way out
     try:
+        if limits_edited:
+            queue_limits.check_edit(review, context)
         _check_span(queue, stored)
         _check_numbers(queue, _amounts(stored or {}), context)
         warnings = _check_parent(review, context)

@@ -194,9 +194,7 @@ def scheduler_for(named: object, path: str, settings_name: str) -> tuple[str, st
     """(the scheduler that will bind, a warning or nothing). A third scheduler is refused."""
     known = {"", names.SCHEDULER_VOLCANO, names.SCHEDULER_DEFAULT, names.SCHEDULER_DIRECT}
     if not isinstance(named, str) or named not in known:
-        raise Refusal(
-            f"{path}: {str(named)[:63]!r} cannot bind managed pods, it must be {settings_name!r} or absent"
-        )
+        raise Refusal(f"{path}: {str(named)[:63]!r} cannot bind managed pods, leave it out")
     if named in {names.SCHEDULER_VOLCANO, names.SCHEDULER_DIRECT} and settings_name not in {
         named,
         names.SCHEDULER_DIRECT,

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0)
+from vc_egpu import __version__
+from vc_egpu.metrics.text import text_of
+from vc_egpu.metrics.vocabulary import webhook as vocabulary
+from vc_egpu.metrics.vocabulary.build import tell_build
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,46 +27,16 @@ class Metrics:
     def create(cls) -> "Metrics":
         """With an empty registry."""
         registry = CollectorRegistry()
+        tell_build(registry, "webhook", __version__)
         return cls(
             registry=registry,
-            reviews=Counter(
-                "vc_egpu_webhook_reviews_total",
-                "Reviews by path and outcome (allowed, refused, failed).",
-                ("path", "outcome"),
-                registry=registry,
-            ),
-            review_seconds=Histogram(
-                "vc_egpu_webhook_review_seconds",
-                "From the whole request in hand to the reply, access reviews included.",
-                ("path",),
-                buckets=_SECONDS,
-                registry=registry,
-            ),
-            access_reviews=Counter(
-                "vc_egpu_webhook_questions_total",
-                "Questions to the API server that were not remembered.",
-                registry=registry,
-            ),
-            certificate_expiry=Gauge(
-                "vc_egpu_webhook_certificate_not_after_seconds",
-                "When the serving certificate expires, seconds since the epoch.",
-                registry=registry,
-            ),
-            faults=Counter(
-                "vc_egpu_webhook_faults_total",
-                "Reviews that failed by a fault of ours; each is in the log.",
-                registry=registry,
-            ),
-            models_rejected=Counter(
-                "vc_egpu_webhook_model_table_rejected_total",
-                "Model tables that could not be read; the last good one stays in force.",
-                registry=registry,
-            ),
-            models_broken=Gauge(
-                "vc_egpu_webhook_model_table_broken",
-                "1: the model table cannot be read now, the last good one stays in force.",
-                registry=registry,
-            ),
+            reviews=vocabulary.REVIEWS.counter(registry),
+            review_seconds=vocabulary.REVIEW_SECONDS.histogram(registry),
+            access_reviews=vocabulary.QUESTIONS.counter(registry),
+            certificate_expiry=vocabulary.CERTIFICATE_NOT_AFTER.gauge(registry),
+            faults=vocabulary.FAULTS.counter(registry),
+            models_rejected=vocabulary.MODEL_TABLE_REJECTED.counter(registry),
+            models_broken=vocabulary.MODEL_TABLE_BROKEN.gauge(registry),
         )
 
     def observe(self, path: str, outcome: str, seconds: float) -> None:
@@ -73,4 +46,4 @@ class Metrics:
 
     def text(self) -> bytes:
         """The exposition format."""
-        return generate_latest(self.registry)
+        return text_of(self.registry.collect())

@@ -36,10 +36,11 @@ class SettingsFile(BaseModel):
         str_strip_whitespace=True,
     )
 
-    binder: Binder = "scheduler"
+    binder: Binder = "direct"
     scheduler_name: str = "default-scheduler"
     ungrouped_scheduler_name: str = ""
     """See :class:`~.context.Settings`."""
+    direct_without_group: bool = False
     unnamed_model_unlimited: bool = False
     keep_managed_fields: bool = False
     job_controllers: tuple[str, ...] = ()
@@ -136,6 +137,7 @@ def _settings(file: SettingsFile) -> Settings:
         binder=file.binder,
         scheduler_name=file.scheduler_name,
         ungrouped_scheduler_name=file.ungrouped_scheduler_name,
+        direct_without_group=file.direct_without_group,
         unnamed_model_unlimited=file.unnamed_model_unlimited,
         keep_managed_fields=file.keep_managed_fields,
         job_controllers=default.job_controllers | {own, *file.job_controllers},

@@ -9,7 +9,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.knobs import knobs_in
 from vc_egpu.webhook.protocol.context import Context, Review, annotations_of, spec_of
 from vc_egpu.webhook.protocol.decision import Decision, Json, allow
-from vc_egpu.webhook.reviews import gangs, size_limits, specs
+from vc_egpu.webhook.reviews import gangs, queue_limits, size_limits, specs
 from vc_egpu.webhook.reviews.jobs import checks
 from vc_egpu.webhook.reviews.jobs.checks import ANNOTATIONS, Checked
 from vc_egpu.webhook.reviews.jobs.tasks import Task, TaskedJob, copied_back
@@ -186,6 +186,10 @@ def _check_growth(edit: Edit, context: Context) -> None:
     grows = edit.is_new or sum(item.replicas for item in members) > _stored_replicas(edit.before)
     if grows:
         gangs.check_size(members, context.settings, "spec.tasks")
+    moved = edit.is_new or edit.is_moved
+    asks = [(item.task.path, item.ask) for item in edit.checked if moved or item.is_new]
+    total = sum(item.replicas for item in members) if grows or moved else None
+    queue_limits.check_job(asks, total, edit.after.queue, context)
     checks.check_room(edit.after, members, None if grows else edit.before)
     if edit.is_new or edit.changes(TaskedJob.sizes):
         stored = None if edit.is_new else _stored_minimums(edit.before)

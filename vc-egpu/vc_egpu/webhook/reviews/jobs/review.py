@@ -7,7 +7,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.priority import PriorityError
 from vc_egpu.webhook.protocol.context import Context, Review, annotations_of, items, mapping
 from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
-from vc_egpu.webhook.reviews import gangs, size_limits, specs
+from vc_egpu.webhook.reviews import gangs, queue_limits, size_limits, specs
 from vc_egpu.webhook.reviews.jobs import checks
 from vc_egpu.webhook.reviews.jobs.checks import ANNOTATIONS, Checked
 from vc_egpu.webhook.reviews.jobs.edit import review_edit
@@ -62,6 +62,8 @@ def _created(review: Review, context: Context) -> Decision:
     what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
     low = checks.is_low(job, [item.task for item in checked])
     gangs.check_caps(gangs.least_need(members, minimum), queue, context, "spec.queue", what, low=low)
+    asks = [(item.task.path, item.ask) for item in checked]
+    queue_limits.check_job(asks, sum(item.replicas for item in members), queue, context)
     tasks = [item.task.completed(item.ask) for item in checked]
     metadata = mapping(job.raw.get("metadata"))
     if not (context.settings.keep_managed_fields or _is_applied(metadata)):

@@ -1,0 +1,1 @@
+"""Grafana boards as code: ``python -m boards`` writes manifests/monitoring/boards/*.json."""

@@ -1,0 +1,1 @@
+"""A live copy of what one user may see, and its rows."""

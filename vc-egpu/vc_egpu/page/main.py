@@ -1,0 +1,111 @@
+"""``vc-egpu ui`` for several users, and what ``kubectl egpu ui`` starts for one."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from vc_egpu.kube import ApiConnection
+from vc_egpu.kube.server import listening
+from vc_egpu.kube.wire.config import ConfigError
+from vc_egpu.page.serving import guard
+from vc_egpu.page.serving.doors import LocalDoor, SharedDoor
+from vc_egpu.page.serving.history import History
+from vc_egpu.page.serving.server import PageServer
+from vc_egpu.page.serving.visitors import Visitor, Visitors, user_of
+from vc_egpu.page.settings import Settings, settings_of
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve the page to several users until SIGTERM; returns the exit status."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = settings_of(sys.argv[1:] if argv is None else argv)
+    if settings.ca_file is None:
+        logger.warning("no CA file: the API server's certificate must be one that this machine trusts")
+    try:
+        asyncio.run(_serve_shared(settings))
+    except (OSError, ConfigError) as error:
+        logger.error("ui: %s", error)
+        return 2
+    return 0
+
+
+def shared(settings: Settings) -> tuple[PageServer, Visitors]:
+    """The server of a page for several users. It has no rights of its own."""
+
+    def connect(token: str) -> ApiConnection:
+        return ApiConnection.with_token(
+            settings.server, settings.ca_file, token, user_agent="vc-egpu-ui", pool_size=8
+        )
+
+    visitors = Visitors(connect, most=settings.most_users, idle_s=settings.idle_s)
+    address = guard.address_of(settings.public_url)
+    door = SharedDoor(
+        visitors,
+        is_secure=address.is_secure,
+        proxies=settings.proxy_cidrs,
+        proxy_header=settings.proxy_header,
+    )
+    history = History(settings.prometheus) if settings.prometheus else None
+    return PageServer(
+        address, door, visitors=visitors, history=history, tls_files=settings.tls_files
+    ), visitors
+
+
+async def _serve_shared(settings: Settings) -> None:
+    server, visitors = shared(settings)
+    port = await server.start(settings.listen, settings.port)
+    logger.info("ui: %s, port %d", settings.public_url, port)
+    try:
+        await _told_to_end()
+    finally:
+        for visitor in visitors.all():
+            visitors.forget(visitor)
+        await server.stop()
+
+
+async def _told_to_end() -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
+
+
+def local(
+    api: ApiConnection,
+    namespace: str,
+    *,
+    port: int = 0,
+    prometheus: str = "",
+    say: Callable[[str], None],
+) -> int:
+    """The page for the user of this connection, on this machine alone, until interrupted.
+
+    ``say`` gets the URL, which holds a secret. Raises :class:`~vc_egpu.kube.wire.errors.KubeError` where the
+    API server does not know the user, and OSError for a port that is taken.
+    """
+    visitor = Visitor(api, user_of(api), tuple(filter(None, namespace.split(","))))
+    asyncio.run(_serve_local(visitor, port, prometheus, say))
+    return 0
+
+
+async def _serve_local(visitor: Visitor, port: int, prometheus: str, say: Callable[[str], None]) -> None:
+    taken = listening("127.0.0.1", port)
+    port = int(taken.getsockname()[1])
+    door = LocalDoor(visitor, port)
+    address = guard.address_of(*(f"http://{host}:{port}" for host in ("127.0.0.1", "localhost")))
+    history = History(prometheus) if prometheus and urlsplit(prometheus).hostname else None
+    server = PageServer(address, door, history=history)
+    await server.start_on(taken)
+    await asyncio.to_thread(visitor.live)  # the cluster is read while the user opens the link
+    say(f"http://127.0.0.1:{port}/?token={door.secret}")
+    try:
+        await _told_to_end()
+    finally:
+        await asyncio.to_thread(visitor.close)
+        await server.stop()

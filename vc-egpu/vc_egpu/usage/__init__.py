@@ -1,0 +1,1 @@
+"""Usage reports: which cards idle, what size fits, what sharing gained, who pairs, what it costs."""

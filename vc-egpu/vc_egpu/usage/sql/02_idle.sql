@@ -1,0 +1,63 @@
+-- Idle: held and hardly used. An hour that nothing measured is not called idle.
+
+-- TABLE idle_hours: each hour of a service in which it was on its cards, with whether it idled.
+SELECT
+  h.cluster, h.namespace, h.service, h.container, h.model, h.hour_index, h.local_hour, h.local_weekday,
+  h.held_seconds, h.active_seconds, h.part_seconds, h.compute_used_seconds, h.minutes_seen,
+  CASE WHEN h.is_told = 1 AND h.memory_moves = 0 AND h.compute_used_seconds < g.idle_ratio * h.active_seconds
+    THEN 1 ELSE 0 END AS idles
+FROM service_hours h CROSS JOIN settings g
+WHERE h.active_seconds > 0.0;
+
+-- TABLE last_work: the last hour in which a service did not idle.
+SELECT cluster, namespace, service, container, model,
+  COALESCE(MAX(CASE WHEN idles = 0 THEN hour_index END), -1) AS last_busy_index
+FROM idle_hours
+GROUP BY cluster, namespace, service, container, model;
+
+-- TABLE idle_services: services that idled for an hour at least, the most idle card-hours first.
+SELECT
+  h.cluster, n.tenant, n.queue, h.namespace, h.service, h.container, h.model, n.class,
+  SUM(h.part_seconds) / 3600.0 AS held_card_hours,
+  SUM(h.idles * h.part_seconds) / 3600.0 AS idle_card_hours,
+  SUM(h.idles * h.active_seconds) / SUM(h.active_seconds) AS idle_ratio,
+  SUM(h.compute_used_seconds) / SUM(h.active_seconds) AS compute_used_ratio,
+  MIN(CASE WHEN h.idles = 1 AND h.hour_index > w.last_busy_index THEN h.hour_index END) AS idle_since_index,
+  MAX(h.hour_index) AS last_seen_index,
+  SUM(60 - h.minutes_seen) AS minutes_missing
+FROM idle_hours h
+JOIN last_work w ON w.cluster = h.cluster AND w.namespace = h.namespace AND w.service = h.service
+  AND w.container = h.container AND w.model = h.model
+JOIN services_seen n ON n.cluster = h.cluster AND n.namespace = h.namespace AND n.service = h.service
+  AND n.container = h.container AND n.model = h.model
+GROUP BY h.cluster, n.tenant, n.queue, h.namespace, h.service, h.container, h.model, n.class
+HAVING SUM(h.idles * h.held_seconds) >= 3600.0
+ORDER BY idle_card_hours DESC, h.cluster, h.namespace, h.service, h.container, h.model;
+
+-- TABLE idle_windows: by service, weekday (1 is Monday) and hour of the day: how much of its time it idled.
+SELECT
+  h.cluster, n.tenant, h.namespace, h.service, h.container, h.model, h.local_weekday, h.local_hour,
+  SUM(h.active_seconds) / 3600.0 AS held_hours,
+  SUM(h.idles * h.active_seconds) / SUM(h.active_seconds) AS idle_ratio,
+  SUM(h.compute_used_seconds) / SUM(h.active_seconds) AS compute_used_ratio
+FROM idle_hours h
+JOIN idle_services n ON n.cluster = h.cluster AND n.namespace = h.namespace AND n.service = h.service
+  AND n.container = h.container AND n.model = h.model
+GROUP BY h.cluster, n.tenant, h.namespace, h.service, h.container, h.model, h.local_weekday, h.local_hour
+ORDER BY h.cluster, h.namespace, h.service, h.container, h.model, h.local_weekday, h.local_hour;
+
+-- TABLE idle_cards: by card: hours without a share, and hours with shares of which none worked.
+SELECT
+  k.cluster, k.node, k.uuid, k.model,
+  SUM(k.seconds) / 3600.0 AS card_hours,
+  SUM(CASE WHEN k.shares = 0 THEN k.seconds ELSE 0.0 END) / 3600.0 AS free_hours,
+  SUM(CASE WHEN k.shares > 0 AND COALESCE(k.card_compute_seconds, k.compute_used_seconds) < g.idle_ratio * k.seconds
+    THEN k.seconds ELSE 0.0 END) / 3600.0 AS granted_idle_hours,
+  SUM(CASE WHEN k.first_seconds + k.low_seconds < k.seconds THEN k.first_seconds + k.low_seconds ELSE k.seconds END)
+    / 3600.0 AS granted_card_hours,
+  SUM(COALESCE(k.card_compute_seconds, k.compute_used_seconds)) / SUM(k.seconds) AS compute_used_ratio,
+  MAX(k.hour_index) AS last_seen_index
+FROM card_hours k CROSS JOIN settings g
+WHERE k.seconds > 0.0
+GROUP BY k.cluster, k.node, k.uuid, k.model
+ORDER BY free_hours + granted_idle_hours DESC, k.cluster, k.node, k.uuid;
