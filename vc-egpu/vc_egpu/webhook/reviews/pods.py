@@ -24,7 +24,15 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
 from vc_egpu.webhook.protocol.questions import Subject
-from vc_egpu.webhook.reviews import access, gangs, membership, queue_limits, size_limits, specs
+from vc_egpu.webhook.reviews import (
+    access,
+    gangs,
+    membership,
+    queue_limits,
+    size_limits,
+    specs,
+    without_effect,
+)
 
 _ANNOTATIONS = "metadata.annotations"
 VOLCANO_JOB_GROUP = "batch.volcano.sh/"
@@ -63,6 +71,7 @@ def _review(review: Review, context: Context) -> Decision:
     specs.check_placement(spec, "spec")
     specs.check_isolation(spec, "spec", ask)
     knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
+    knobs.warnings += without_effect.of_pod(spec, annotations, "")
     group = membership.pod_group(review, context)
     scheduler, warning = specs.scheduler_for(
         spec.get("schedulerName", ""),

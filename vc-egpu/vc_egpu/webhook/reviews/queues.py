@@ -31,7 +31,7 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
 from vc_egpu.webhook.protocol.questions import QueueLookup, Unanswered, any_allowed
-from vc_egpu.webhook.reviews import queue_limits
+from vc_egpu.webhook.reviews import queue_limits, without_effect
 from vc_egpu.webhook.reviews.access import QUEUE_GROUP, queue_access
 
 _DEFAULT_WEIGHT: Final = 1
@@ -91,6 +91,7 @@ def review_queue(review: Review, context: Context) -> Decision:
         _check_span(queue, stored)
         _check_numbers(queue, _amounts(stored or {}), context)
         warnings = _check_parent(review, context)
+        warnings += without_effect.of_queue(spec_of(queue), spec_of(stored or {}), context.settings)
         raises = list(_raises(queue, stored, context))
         if raises:
             _check_leave(review, raises, context)
