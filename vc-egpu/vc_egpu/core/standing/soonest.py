@@ -11,7 +11,7 @@ from vc_egpu.core.placing.place import groups_of, place
 from vc_egpu.core.standing.tenants import Lift, Tenant, lifted, tenants
 from vc_egpu.core.trial.trial import Trial
 
-_MOST_NODES: Final = 256
+_MOST_NODES: Final = 128
 """Where there are more nodes the emptiest ones are looked at."""
 
 
