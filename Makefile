@@ -178,6 +178,9 @@ bench-webhook: venv ## measure the webhook: reviews per second
 	@$(PY) e2e/bench_webhook.py
 bench-decide: venv ## measure the decision on 5,000 nodes (BINPACK=ours)
 	@$(PY) e2e/bench_decide.py $(if $(BINPACK),--binpack $(BINPACK))
+.PHONY: soak-sim
+soak-sim: venv ## let the decision live through a million events of a busy cluster on a virtual clock
+	@$(PY) e2e/soak_sim.py
 .PHONY: bench-metrics
 bench-metrics: venv ## measure the scrapes of a leader of 5,000 nodes, and what they cost its decisions
 	@$(PY) e2e/bench_metrics.py

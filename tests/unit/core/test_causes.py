@@ -1,4 +1,4 @@
-"""The table of causes: every cause has its row. Priority and reclaim take gangs."""
+"""The table of causes: every cause has its row. Priority, guarantee and reclaim take gangs."""
 
 from unit.core import make
 from vc_egpu.core.books.state import index_of
@@ -38,6 +38,7 @@ def test_only_high_priority_asks_for_victims_where_no_queue_deserves_any() -> No
 def test_only_low_gangs_are_taken_for_priority() -> None:
     assert {cause for cause, rule in RULES.items() if rule.taking is not None} == {
         Cause.PRIORITY,
+        Cause.GUARANTEE,
         Cause.RECLAIM,
     }
     tried = trial()

@@ -132,6 +132,23 @@ def test_hostile_members_of_a_claim_are_none() -> None:
     assert not trial.claims.of(ClaimKind.RESERVATION)
 
 
+def test_gangs_that_never_fit_keep_no_other_from_its_claim() -> None:
+    queues = [make.queue(f"q{number}") for number in range(6)]
+    large = [make.gang(f"ns/g{number}", queue=f"q{number}", least=3) for number in range(5)]
+    last = make.gang("ns/last", queue="q5", least=2, created=9.0)
+    gangs = [replace(gang, reservation=Reservation(0.0)) for gang in (*large, last)]
+    waits = [pod for gang in gangs for pod in make.pods(gang.key, gang.min_member, WHOLE)]
+    running = make.placed(make.pods("ns/a", 1, WHOLE)[0], "n1/0")
+    snapshot = make.snapshot(
+        [make.node()], [make.gang("ns/a", queue="q0"), *gangs], [running, *waits], queues
+    )
+    for turn in range(6):
+        snapshot = reserved(snapshot, NOW + 5.0 * turn)
+    claim = claim_of(snapshot, "ns/last")
+    assert claim is not None
+    assert len(claim.members) == 2
+
+
 def stream(rng: random.Random, policy: Policy) -> float:
     """Single cards keep coming, each for some minutes. How long a gang of a whole node waits."""
     world = World(policy, {"h20": make.H20_MIB})

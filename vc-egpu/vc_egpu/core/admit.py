@@ -71,7 +71,10 @@ class Attempt:
         trial, room = self._trial, self._room
         if isinstance(room, Room):
             trial.effort.made_room(sum(len(found.pods) for found in prey(trial, room.hunt).listed))
-            trial.charge(self._view.gang.queue, trial.amounts_of(entry.member for entry in room.seated))
+            trial.charge(
+                self._view.gang.queue,
+                trial.amounts_of((entry.member for entry in room.seated), self._view.gang.share_class),
+            )
             for eviction in room.evictions:
                 trial.leaving.update(dict.fromkeys(sorted(eviction.pods)))
             for suspension in room.suspensions:
@@ -160,7 +163,10 @@ class _Minimum(Attempt):
             tried = True
             seated = place(trial, view, core)
             if seated is not None:
-                trial.charge(view.gang.queue, trial.amounts_of(entry.member for entry in seated))
+                trial.charge(
+                    view.gang.queue,
+                    trial.amounts_of((entry.member for entry in seated), view.gang.share_class),
+                )
                 trial.remember(view, seated)
                 self._seated, self._left = _with_surplus(trial, view, seated)
                 return
@@ -242,7 +248,7 @@ class _Surplus(Attempt):
         *_, self._view = views = _views(self._view)
         for number, view in enumerate(views):
             if number:  # none was placed, so none is charged any more
-                charged = self._trial.amounts_of(self._allowed)
+                charged = self._trial.amounts_of(self._allowed, view.gang.share_class)
                 self._trial.charge(view.gang.queue, charged)
             self._seated = _seat_surplus(self._trial, view, self._waiting, self._allowed, self._limit)
             if self._seated:
@@ -274,8 +280,13 @@ class _Surplus(Attempt):
 # --- caps ----------------------------------------------------------------------------------------
 
 
+def _charge(trial: Trial, view: GangView, members: Iterable[Member], sign: int = 1) -> None:
+    """Count these members of the gang in its queue, or no longer."""
+    trial.charge(view.gang.queue, trial.amounts_of(members, view.gang.share_class), sign)
+
+
 def _cap(trial: Trial, view: GangView, members: tuple[Member, ...]) -> Limit | None:
-    ask = trial.amounts_of(members)
+    ask = trial.amounts_of(members, view.gang.share_class)
     return caps.check(trial, view.gang.queue, ask, unnamed_unlimited=trial.policy.unnamed_model_unlimited)
 
 
@@ -289,7 +300,7 @@ def _within_cap(trial: Trial, view: GangView, members: Sequence[Member]) -> tupl
             continue
         limit = _cap(trial, view, (member,))
         if limit is None:
-            trial.charge(view.gang.queue, trial.amounts_of((member,)))
+            _charge(trial, view, (member,))
             allowed.append(member)
         else:
             refused.add(member.shape_id)
@@ -335,7 +346,11 @@ def _seat_some(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple
     """As many of these, which are charged, as find room; the others are charged no longer."""
     seated = place_some(trial, view, members)
     keys = {entry.member.key for entry in seated}
-    trial.charge(view.gang.queue, trial.amounts_of(m for m in members if m.key not in keys), -1)
+    trial.charge(
+        view.gang.queue,
+        trial.amounts_of((m for m in members if m.key not in keys), view.gang.share_class),
+        -1,
+    )
     return seated
 
 
@@ -407,7 +422,7 @@ def _together(
     kinds = _alike(rest)
     for alike in kinds if len(kinds) > 1 else ():
         members, _ = _within_cap(trial, view, alike)
-        trial.charge(view.gang.queue, trial.amounts_of(members), -1)
+        trial.charge(view.gang.queue, trial.amounts_of(members, view.gang.share_class), -1)
         yield members
 
 

@@ -16,7 +16,7 @@ from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.core.queues import order
 from vc_egpu.core.room import lines
-from vc_egpu.core.standing import plans_in_force, replacements, reservations, suspend
+from vc_egpu.core.standing import guaranteed, lending, plans_in_force, replacements, reservations, suspend
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import ready, say
@@ -44,10 +44,11 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     """
     trial, record = Trial(index_of(snapshot), policy, now), Recorder(snapshot.revision)
     plans_in_force.review(trial, record, snapshot)  # a. claims: what is booked for gangs that are not there
+    guaranteed.book(trial)
     reservations.book(trial)
     suspend.begin(trial, record)  # b. pauses that users wish, gangs that cannot come back
     for view in _turns(trial, record, only):  # 1. order
-        with reservations.aside(trial, view), replacements.released(trial, view) as own:
+        with lending.aside(trial, view), replacements.released(trial, view) as own:
             attempt = admit.begin(trial, record, view, own)
             attempt.check_caps()  # 2. caps
             attempt.place()  # 3. place
@@ -64,7 +65,7 @@ def _turns(trial: Trial, record: Recorder, only: Collection[str] | None) -> Iter
     heads: dict[QueueName, str] = {}
     for turn in order.turns(_waiting(trial, record, only), *_queues(trial)):
         if isinstance(turn, order.Resumes):
-            with reservations.away(trial):
+            with lending.away(trial):
                 suspend.resume(trial, record)
             continue
         view = turn.without(trial.leaving)  # this decision may have added to them

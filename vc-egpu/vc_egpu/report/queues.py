@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from vc_egpu.core.model.cluster import Instant, QueueName, ShareClass, Snapshot
-from vc_egpu.core.model.resources import add_to
+from vc_egpu.core.model.cluster import Instant, Queue, QueueName, ShareClass, Snapshot
+from vc_egpu.core.model.resources import add_to, counted, is_low_key
 from vc_egpu.report.gangs import GangRow
 
 Amounts = Mapping[str, int]
@@ -46,7 +46,7 @@ def queues(
             name=queue.name,
             parent=queue.parent,
             is_open=queue.open,
-            used=used.get(queue.name, {}),
+            used=_counted(queue, used.get(queue.name, {})),
             capability=queue.capability,
             deserved=queue.deserved,
             guarantee=queue.guarantee,
@@ -55,6 +55,16 @@ def queues(
         )
         for queue in snapshot.queues.values()
     )
+
+
+def _counted(queue: Queue, used: Amounts) -> Amounts:
+    """What counts in this queue: low shares under keys of their own only where it names these."""
+    return {
+        resource: amount
+        for resource in used
+        if (not is_low_key(resource) or resource in queue.capability)
+        and (amount := counted(resource, used, queue.capability))
+    }
 
 
 def waiting(rows: Iterable[GangRow]) -> dict[QueueName, Waiting]:

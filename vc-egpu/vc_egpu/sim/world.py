@@ -23,6 +23,7 @@ from vc_egpu.core.model.cluster import (
     PodShape,
     PodUid,
     Queue,
+    QueueName,
     ShareClass,
     Snapshot,
     SuspensionState,
@@ -30,6 +31,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.resources import PARTS_PREFIX
 from vc_egpu.core.room.lateness import once_more
 from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
 from vc_egpu.sim.engine import Engine
@@ -319,6 +321,11 @@ class World:
         index = index_of(self.snapshot())
         pods = [index.pods[uid] for uid in index.pods_of.get(key, ())]
         return sorted(pods, key=lambda pod: (pod.task, pod.index, pod.uid))
+
+    def parts_of(self, queue: QueueName) -> int:
+        """Millionths of cards that the queue and all below it use, of all models."""
+        use = index_of(self.snapshot()).uses.total.get(queue, {})
+        return sum(amount for resource, amount in use.items() if resource.startswith(PARTS_PREFIX))
 
     # --- inside ----------------------------------------------------------------------------------
 

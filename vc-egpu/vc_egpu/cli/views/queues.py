@@ -16,13 +16,22 @@ from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.words.names import (
     ROOT_QUEUE,
     cores_total_resource,
+    low_cores_resource,
+    low_resource,
     memory_total_resource,
     native_resource,
     shared_resource,
 )
 from vc_egpu.volcano.words.resource_names import classify
 
-_SPELLINGS: Final = (shared_resource, memory_total_resource, cores_total_resource, native_resource)
+_SPELLINGS: Final = (
+    shared_resource,
+    memory_total_resource,
+    cores_total_resource,
+    low_resource,
+    low_cores_resource,
+    native_resource,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from vc_egpu.core.model.cluster import (
     plan_key,
 )
 from vc_egpu.core.model.gangs import GangView, Intern, Mark, mark_of, view_of
-from vc_egpu.core.model.resources import amounts, parts
+from vc_egpu.core.model.resources import amounts, low_parts, parts
 
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 _SPARE_SHAPES: Final = 10_000
@@ -112,7 +112,7 @@ class Index:
         self._views: dict[str, GangView] = {}
         self._marks: dict[str, Mark | None] = {}
         self._masks = NodeMasks(self.ledger)
-        self._amounts: dict[int, Mapping[str, int]] = {}
+        self._amounts: dict[tuple[int, bool], Mapping[str, int]] = {}
 
     # --- answers ---------------------------------------------------------------------------------
 
@@ -148,14 +148,16 @@ class Index:
         self._views.clear()
         self._marks.clear()
 
-    def amounts_of(self, shape_id: int, shape: PodShape) -> Mapping[str, int]:
-        """What one pod of this shape counts in its queue, and its parts of cards."""
-        if shape_id not in self._amounts:
-            self._amounts[shape_id] = amounts(shape) | parts(shape, self.card_mib)
-        return self._amounts[shape_id]
+    def amounts_of(self, shape_id: int, shape: PodShape, *, low: bool = False) -> Mapping[str, int]:
+        """What one pod of this shape counts in its queue, and its parts of cards. ``low``: it runs as low."""
+        found = self._amounts.get((shape_id, low))
+        if found is None:
+            found = amounts(shape) | parts(shape, self.card_mib)
+            found = self._amounts[shape_id, low] = found | (low_parts(found) if low else {})
+        return found
 
-    def _amounts_for(self, shape: PodShape) -> Mapping[str, int]:
-        return self.amounts_of(self.intern(shape), shape)
+    def _amounts_for(self, shape: PodShape, share_class: ShareClass) -> Mapping[str, int]:
+        return self.amounts_of(self.intern(shape), shape, low=share_class is ShareClass.LOW)
 
     def take_spare(self) -> Ledger | None:
         """The left-over copy, once."""
@@ -293,7 +295,8 @@ class Index:
         queue = gang.queue if gang is not None else pod.queue
         if queue is None or pod.phase not in _HOLDING:
             return
-        charge = self.amounts_of(self.shape_ids[pod.uid], pod.shape)
+        low = self.class_of(pod) is ShareClass.LOW
+        charge = self.amounts_of(self.shape_ids[pod.uid], pod.shape, low=low)
         if pod.suspend_ordered and pod.off_quota:
             charge = {}
         self._pod_charges[pod.uid] = (queue, pod.gang, charge)

@@ -18,6 +18,7 @@ from vc_egpu.core.model.cluster import (
     PodShape,
     PodUid,
     QueueName,
+    ShareClass,
     plan_key,
 )
 
@@ -37,7 +38,7 @@ class PlannedMembers:
         uses: QueueUse,
         gangs: Mapping[str, Gang],
         pods: Mapping[PodUid, Pod],
-        amounts: Callable[[PodShape], Mapping[str, int]],
+        amounts: Callable[[PodShape, ShareClass], Mapping[str, int]],
     ) -> None:
         self.bookings: dict[str, dict[str, Booking]] = {}
         """By gang and plan key; a gang is in here exactly while it has a plan."""
@@ -139,7 +140,7 @@ class PlannedMembers:
             return
         shape = self._shape(gang, key)
         if shape is not None:
-            charges = self._amounts(shape)
+            charges = self._amounts(shape, gang.share_class)
             self._charges[gang_key][key] = (gang.queue, charges)
             self._uses.add(gang.queue, charges)
         self._book(gang, key, placement, shape)

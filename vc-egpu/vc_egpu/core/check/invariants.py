@@ -334,10 +334,10 @@ def _caps(
     for queue in snapshot.queues.values():
         uses = use.get(queue.name, {})
         for resource, cap in sorted(_limits(snapshot, queue, uses, unlimited=unlimited).items()):
-            used = uses.get(resource, 0)
+            used = _counted(queue, resource, uses)
             if used <= cap or queue.name in lowered:
                 continue
-            if earlier is not None and used <= earlier.get(queue.name, {}).get(resource, 0):
+            if earlier is not None and used <= _counted(queue, resource, earlier.get(queue.name, {})):
                 continue
             yield Violation(Rule.CAP, f"queue {queue.name}", f"uses {used} of {cap} {resource}")
 
@@ -353,6 +353,14 @@ def _without_those_that_make_quota(snapshot: Snapshot) -> Snapshot:
     if not going:
         return snapshot
     return replace(snapshot, pods={uid: pod for uid, pod in snapshot.pods.items() if uid not in going})
+
+
+def _counted(queue: Queue, resource: str, uses: Mapping[str, int]) -> int:
+    """Where the queue names a key for low shares, these count there and not in the cards and cores."""
+    cores = resource.endswith("-cores")
+    low = f"{resource.removesuffix('-cores')}-low{'-cores' if cores else ''}"
+    aside = low in queue.capability and not resource.endswith(("-low", "-low-cores", "-memory"))
+    return uses.get(resource, 0) - (uses.get(low, 0) if aside else 0)
 
 
 def _limits(snapshot: Snapshot, queue: Queue, used: Iterable[str], *, unlimited: bool) -> dict[str, int]:
@@ -375,7 +383,8 @@ def _victims(snapshot: Snapshot) -> Iterable[Violation]:
         plan = gang.plan
         if plan is None or not plan.victims:
             continue
-        if plan.cause is not Cause.RECLAIM and gang.share_class is not ShareClass.HIGH:
+        takes_back = plan.cause in {Cause.RECLAIM, Cause.GUARANTEE}
+        if not takes_back and gang.share_class is not ShareClass.HIGH:
             yield Violation(Rule.VICTIM, f"gang {gang.key}", "has victims without being of high priority")
         for uid in sorted(plan.victims):
             pod = snapshot.pods.get(uid)

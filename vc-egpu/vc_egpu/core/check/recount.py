@@ -3,8 +3,17 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from vc_egpu.core.model.cluster import Pod, PodPhase, Queue, QueueName, Snapshot, plan_key
-from vc_egpu.core.model.resources import add_to, amounts
+from vc_egpu.core.model.cluster import (
+    Pod,
+    PodPhase,
+    Queue,
+    QueueName,
+    ShareClass,
+    Snapshot,
+    class_of,
+    plan_key,
+)
+from vc_egpu.core.model.resources import add_to, amounts, low_parts
 
 HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 """Phases of pods that have their cards."""
@@ -42,6 +51,9 @@ def own_use(snapshot: Snapshot, counts: Callable[[Pod], bool] | None = None) -> 
                 counted_amounts = known[id(pod.shape)] = amounts(pod.shape)
             for resource, amount in counted_amounts.items():
                 add_to(total, resource, amount)
+            if class_of(pod, gang, None) is ShareClass.LOW:
+                for resource, amount in low_parts(counted_amounts).items():
+                    add_to(total, resource, amount)
     return use
 
 

@@ -303,6 +303,15 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
+class Guaranteed:
+    """Cards that queues are guaranteed and do not use, and without which more members would fit."""
+
+    fit: int
+    cards: int
+    queues: tuple[QueueName, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OwnClaim:
     """What is claimed for the gang itself."""
 
@@ -383,6 +392,7 @@ class Shortage:
     """Further nodes that are closed to them."""
     standby: Standby | None = None
     claimed: Claimed | None = None
+    guaranteed: Guaranteed | None = None
     own: OwnClaim | None = None
     no_victims: NoVictims | None = None
     not_reclaimed: NotReclaimed | None = None

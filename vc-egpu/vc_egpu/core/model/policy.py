@@ -91,8 +91,8 @@ class Policy:
     """A gang that began less than this ago is evicted for others only if nothing else helps. Queues may say
     otherwise."""
     reserve_after_s: float = 300.0
-    """A gang that has been the first of its queue and class for so long, with only cards missing, claims
-    some. Infinite: none ever does."""
+    """A gang that was the first of its queue and class for so long, with only cards missing, claims some.
+    Infinite: none ever does."""
     max_gang_members: int = 2048
     max_victim_candidates: int = 512
     """Bound on the victims' search; nearest (cheapest) first."""

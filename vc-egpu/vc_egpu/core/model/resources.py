@@ -5,7 +5,7 @@ Every other module takes the spelling from here.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final
 
 from vc_egpu.core.model.cluster import FULL_CORES_PERCENT, CardAsk, PodShape, Resources
@@ -16,6 +16,11 @@ NATIVE_PREFIX: Final = "volcano.sh/gpu-"
 """``volcano.sh/gpu-<model>``: whole cards without a library."""
 MEMORY_TOTAL_SUFFIX: Final = "-memory"
 CORES_TOTAL_SUFFIX: Final = "-cores"
+
+LOW_SUFFIX: Final = "-low"
+LOW_CORES_SUFFIX: Final = "-low-cores"
+"""``volcano.sh/vgpu-<model>-low`` and ``-low-cores``: where a queue names these, low shares count there, and
+not in the cards or the cores of the model. Words that end so are never models."""
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -81,7 +86,7 @@ def is_model_key(resource: str) -> bool:
     if resource.startswith(NATIVE_PREFIX):
         return True
     return resource.startswith(SHARED_PREFIX) and not resource.endswith(
-        (MEMORY_TOTAL_SUFFIX, CORES_TOTAL_SUFFIX)
+        (MEMORY_TOTAL_SUFFIX, CORES_TOTAL_SUFFIX, LOW_SUFFIX)
     )
 
 
@@ -92,7 +97,36 @@ def model_of(resource: str) -> str | None:
     if not resource.startswith(SHARED_PREFIX):
         return None
     name = resource.removeprefix(SHARED_PREFIX)
-    return name.removesuffix(MEMORY_TOTAL_SUFFIX).removesuffix(CORES_TOTAL_SUFFIX)
+    return name.removesuffix(MEMORY_TOTAL_SUFFIX).removesuffix(CORES_TOTAL_SUFFIX).removesuffix(LOW_SUFFIX)
+
+
+def is_low_key(resource: str) -> bool:
+    """Whether it counts low shares alone."""
+    return resource.startswith(SHARED_PREFIX) and resource.endswith((LOW_SUFFIX, LOW_CORES_SUFFIX))
+
+
+def low_part(resource: str) -> str | None:
+    """The key under which low shares of this resource may count instead; None: they always count in it."""
+    if not resource.startswith(SHARED_PREFIX) or resource.endswith((MEMORY_TOTAL_SUFFIX, LOW_SUFFIX)):
+        return None
+    if resource.endswith(CORES_TOTAL_SUFFIX):
+        shared = resource.removesuffix(CORES_TOTAL_SUFFIX)
+        return None if shared.endswith(LOW_SUFFIX) else shared + LOW_CORES_SUFFIX
+    return resource + LOW_SUFFIX
+
+
+def low_parts(amounts: Mapping[str, int]) -> dict[str, int]:
+    """What these amounts count under the keys of low shares, if all of it is low."""
+    return {low: amount for resource, amount in amounts.items() if (low := low_part(resource)) is not None}
+
+
+def counted(resource: str, amounts: Mapping[str, int], capability: Container[str]) -> int:
+    """What counts of these amounts under a key in a queue with this capability.
+
+    Low shares do not count in the cards and cores of a model, where the queue names their own key.
+    """
+    amount, low = amounts.get(resource, 0), low_part(resource)
+    return amount - amounts.get(low, 0) if low is not None and low in capability else amount
 
 
 def amounts(shape: PodShape) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from vc_egpu.core.model.cluster import Queue, QueueName
 from vc_egpu.core.model.findings import Limit
-from vc_egpu.core.model.resources import is_model_key
+from vc_egpu.core.model.resources import counted, is_model_key
 
 Use = Mapping[str, int]
 
@@ -52,9 +52,8 @@ def limits(tree: QueueTree, queue: QueueName, ask: Use, *, unnamed_unlimited: bo
             continue
         use = tree.use_of(name)
         for resource in sorted(ask):
-            limit = _limit(
-                entry, resource, ask[resource], use, leaf=name == queue, unlimited=unnamed_unlimited
-            )
+            asked = counted(resource, ask, entry.capability)
+            limit = _limit(entry, resource, asked, use, leaf=name == queue, unlimited=unnamed_unlimited)
             if limit is not None:
                 yield limit
 
@@ -63,7 +62,7 @@ def _limit(entry: Queue, resource: str, asked: int, use: Use, *, leaf: bool, unl
     if asked <= 0:
         return None
     cap = entry.capability.get(resource)
-    used = use.get(resource, 0)
+    used = counted(resource, use, entry.capability)
     if cap is None:
         if unlimited or not is_model_key(resource) or not _names_models(entry, leaf=leaf):
             return None

@@ -15,7 +15,7 @@ from vc_egpu.core.model.findings import Limit
 from vc_egpu.core.model.gangs import GangView, Member, shares_of
 from vc_egpu.core.model.words import balance
 from vc_egpu.core.queues import caps
-from vc_egpu.core.room import reclaim
+from vc_egpu.core.room import guarantee, reclaim
 from vc_egpu.core.room.hunt import Hunt, Quarry
 from vc_egpu.core.trial.trial import Trial
 
@@ -57,7 +57,7 @@ def hunts_for(trial: Trial, view: GangView, members: Sequence[Member]) -> Iterat
     if spares(trial, view):
         return
     unlimited = trial.policy.unnamed_model_unlimited
-    ask = trial.amounts_of(members)
+    ask = trial.amounts_of(members, view.gang.share_class)
     limits = tuple(caps.limits(trial, view.gang.queue, ask, unnamed_unlimited=unlimited))
     if limits:
         yield from _in_caps(trial, view, limits)
@@ -154,12 +154,16 @@ RULES: Final[Mapping[Cause, Rule]] = {
         "makes room for {whom} of higher priority",
         Taking(_for_high, _low_members, price),
     ),
+    Cause.GUARANTEE: Rule(
+        _PREEMPTED,
+        "makes room for {whom}, whose queue is guaranteed these cards",
+        Taking(guarantee.hunts, reclaim.members, price),
+    ),
     Cause.RECLAIM: Rule(
         _PREEMPTED,
         "makes room for {whom}, whose queue has less than it deserves",
         Taking(reclaim.hunts, reclaim.members, price),
     ),
-    Cause.GUARANTEE: Rule(_PREEMPTED, "makes room for {whom}, whose queue is guaranteed these cards"),
     Cause.DEFRAGMENTATION: Rule(_PREEMPTED, "moves to other cards, so that {whom} fits"),
     Cause.HEALTH: Rule(_REPLACED, "a card of its gang is ill"),
     Cause.DRAIN: Rule(_REPLACED, "its node is being emptied"),

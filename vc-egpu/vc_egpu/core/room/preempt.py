@@ -149,7 +149,7 @@ class _Contest:
         self._members = members
         self._groups = groups_of(trial, view, members)
         self._guarantees = Guarantees(trial, view)
-        ask = trial.amounts_of(members)
+        ask = trial.amounts_of(members, view.gang.share_class)
         self._relief = Relief(trial, view.gang.queue, ask) if hunt.relieves is not None else None
         self._suspends = False
         self._evicted: tuple[Pod, ...] = ()

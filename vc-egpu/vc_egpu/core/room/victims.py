@@ -137,8 +137,8 @@ def prey(trial: Trial, hunt: Hunt) -> Prey:
     without = trial.ledger.copy()
     for booking in trial.bookings_of(pod.uid for candidate in listed for pod in candidate.pods):
         without.remove(booking)
-    for claim in (*trial.claims.of(ClaimKind.REPLACEMENT), *trial.claims.of(ClaimKind.RESERVATION)):
-        for booking in claim.bookings.values():
+    for kind in (ClaimKind.REPLACEMENT, ClaimKind.RESERVATION, ClaimKind.GUARANTEE):
+        for booking in (b for claim in trial.claims.of(kind) for b in claim.bookings.values()):
             without.remove(booking)  # for some gang it is room
     found = Prey(listed, without, _without_too(trial, without, spared) if spared else None)
     trial.notes[hunt] = (now, found)

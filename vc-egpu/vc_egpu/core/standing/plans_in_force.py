@@ -224,7 +224,7 @@ def _not_allowed(trial: Trial, view: GangView) -> str:
     if shut is not None:
         return f"the queue {shut} is closed"
     members = [entry.member for entry in view.planned if entry.member is not None]
-    ask = trial.amounts_of(members)
+    ask = trial.amounts_of(members, view.gang.share_class)
     # The plan itself is counted in the queue's use already.
     trial.charge(view.gang.queue, ask, -1)
     limit = caps.check(trial, view.gang.queue, ask, unnamed_unlimited=trial.policy.unnamed_model_unlimited)

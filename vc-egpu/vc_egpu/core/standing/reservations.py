@@ -7,8 +7,7 @@ leave. The claim moves when a better place frees, and stands on the PodGroup.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from vc_egpu.core.books.booking import Booking
@@ -17,6 +16,7 @@ from vc_egpu.core.model.findings import Shortage
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.policy import CLAIMED_PART, CLOCK_SKEW_S
 from vc_egpu.core.model.reasons import Verdict
+from vc_egpu.core.standing.lending import aside
 from vc_egpu.core.standing.soonest import soonest
 from vc_egpu.core.standing.tenants import Wait, wait_for
 from vc_egpu.core.trial.claims import Claim, ClaimKind
@@ -24,8 +24,11 @@ from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import ready
 
-_MOST_SOUGHT: Final = 4
+_MOST_SOUGHT: Final = 2
 """So many searches for the soonest places in one decision: each may look at many nodes."""
+
+_TURN_S: Final = 5.0
+"""So long the same ones come first."""
 
 Places = Mapping[str, MemberPlacement]
 
@@ -100,24 +103,6 @@ def _claim(trial: Trial, view: GangView, reservation: Reservation, wait: Wait) -
     )
 
 
-@contextmanager
-def aside(trial: Trial, view: GangView) -> Iterator[None]:
-    """While a gang is placed, what is claimed for it, and what others' claims lend it, is free."""
-    lent = trial.claims.set_aside(ClaimKind.RESERVATION, view)
-    for claim in lent:
-        trial.unbook(claim)
-    yield
-    for claim in trial.claims.restore():
-        trial.book(claim)
-
-
-@contextmanager
-def away(trial: Trial) -> Iterator[None]:
-    """While suspended gangs come back: what is claimed on their cards does not keep them from those."""
-    with trial.without(trial.claims.of(ClaimKind.RESERVATION)):
-        yield
-
-
 # --- after all turns -----------------------------------------------------------------------------
 
 
@@ -160,7 +145,7 @@ class _Claimants:
     def __init__(self, trial: Trial, record: Recorder, heads: list[str]) -> None:
         self._trial = trial
         self._record = record
-        self._sought = 0
+        self._may_seek: set[str] = set()
         self._claims = {claim.gang: claim for claim in trial.claims.of(ClaimKind.RESERVATION)}
         """As they were found at the beginning. What this decision places on lent cards does not end them."""
         self._claimed: dict[int, int] = {}
@@ -182,21 +167,26 @@ class _Claimants:
     def settle(self) -> None:
         """Make claims, move them, and give up those for which there is no room."""
         ranked = sorted(self._all, key=self._rank)
-        turn = self._trial.index.generation % max(1, len(ranked))
-        sought = [*ranked[turn:], *ranked[:turn]]
-        moves = {key for key in sought if self._all[key].members}
-        moves = set([key for key in sought if key in moves][:_MOST_SOUGHT])
+        seekers = [key for key in ranked if self._seeks(key)]
+        # Searches are few in one decision, so others come first in a later one.
+        turn = int(self._trial.now / _TURN_S) % max(1, len(seekers))
+        self._may_seek = set([*seekers[turn:], *seekers[:turn]][:_MOST_SOUGHT])
         for key in ranked:
-            self._settle(key, may_move=key in moves)
+            self._settle(key)
+
+    def _seeks(self, key: str) -> bool:
+        """Whether a place is to be sought: its time has come, or a better place may be free by now."""
+        reservation, claim = self._all[key], self._claims.get(key)
+        due = self._trial.now - reservation.since >= self._trial.policy.reserve_after_s
+        return bool(claim.waits_for) if claim is not None else due or bool(reservation.members)
 
     def _rank(self, key: str) -> tuple[int, float, str]:
         return -int(self._trial.index.gangs[key].share_class), self._all[key].since, key
 
-    def _settle(self, key: str, *, may_move: bool) -> None:
+    def _settle(self, key: str) -> None:
         trial, reservation, claim = self._trial, self._all[key], self._claims.get(key)
         view = trial.index.view(key)
-        due = trial.now - reservation.since >= trial.policy.reserve_after_s
-        if not reservation.members and not (due and self._sought < _MOST_SOUGHT):
+        if not reservation.members and key not in self._may_seek:
             return
         members = next(ready.cores(view))
         if not self._may_claim(members):
@@ -204,7 +194,7 @@ class _Claimants:
                 self._record.reserves(key, Reservation(reservation.since))
             return
         places = None
-        if claim is None or (may_move and claim.waits_for):
+        if key in self._may_seek:
             with aside(trial, view):
                 places = self._places(view, members, claim)
         if places is not None:
@@ -229,7 +219,6 @@ class _Claimants:
 
     def _places(self, view: GangView, members: tuple[Member, ...], before: Claim | None) -> Places | None:
         """The places that serve it soonest, where they do so sooner than those that it has."""
-        self._sought += 1
         places = soonest(self._trial, view, members)
         if not places or before is None:
             return places or None

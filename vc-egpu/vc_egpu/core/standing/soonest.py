@@ -11,8 +11,10 @@ from vc_egpu.core.placing.place import groups_of, place
 from vc_egpu.core.standing.tenants import Lift, Tenant, lifted, tenants
 from vc_egpu.core.trial.trial import Trial
 
-_MOST_NODES: Final = 256
+_MOST_NODES: Final = 128
 """Where there are more nodes the emptiest ones are looked at."""
+_MOST_GIVEN_BACK: Final = 64
+"""Among more tenants it is not sought which of them need not leave: each test places the whole gang."""
 
 
 def soonest(trial: Trial, view: GangView, members: Sequence[Member]) -> Mapping[str, MemberPlacement] | None:
@@ -25,7 +27,8 @@ def soonest(trial: Trial, view: GangView, members: Sequence[Member]) -> Mapping[
         gone = _enough(trial, view, members, listed, lift)
         if gone is None:
             return None
-        _give_back(trial, view, members, gone[::-1], lift)
+        if len(gone) <= _MOST_GIVEN_BACK:
+            _give_back(trial, view, members, gone[::-1], lift)
         seated = place(trial, view, members, known=True)
         if seated is None:
             return None

@@ -116,7 +116,9 @@ def _off_quota(trial: Trial, away: Iterable[Pod]) -> dict[str, int]:
     total: dict[str, int] = {}
     for pod in away:
         if pod.off_quota:
-            for resource, amount in trial.index.amounts_of(trial.index.shape_ids[pod.uid], pod.shape).items():
+            low = trial.index.class_of(pod) is ShareClass.LOW
+            shape_id = trial.index.shape_ids[pod.uid]
+            for resource, amount in trial.index.amounts_of(shape_id, pod.shape, low=low).items():
                 add_to(total, resource, amount)
     return total
 

@@ -6,14 +6,17 @@ of them here.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from vc_egpu.core.books.booking import Booking, Seat
 from vc_egpu.core.books.index import Index
-from vc_egpu.core.model.cluster import Instant, PodUid, ShareClass
+from vc_egpu.core.model.cluster import Instant, PodUid, QueueName, ShareClass
 from vc_egpu.core.model.gangs import GangView
+
+_NO_QUEUE: Final = QueueName("")
 
 
 class ClaimKind(StrEnum):
@@ -27,6 +30,8 @@ class ClaimKind(StrEnum):
     """Room on the cards that a suspended gang comes back to."""
     RESERVATION = "reservation"
     """The cards that will serve a gang soonest which waits long."""
+    GUARANTEE = "guarantee"
+    """Cards that a queue is guaranteed and does not use."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +55,10 @@ class Claim:
     """Gangs that are known to end within so many seconds may use it meanwhile."""
     lends_to_low: bool = False
     """Low gangs may use it meanwhile: they leave for the gang that claims it."""
+    queue: QueueName = _NO_QUEUE
+    """For a guarantee: gangs of this queue, and of those below it, may use it."""
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    """For a guarantee: how many places of each kind of card."""
     waits_for: tuple[str, ...] = ()
     """For a reservation: the gangs that are on its cards and have to leave first."""
     until: Instant | None = None
@@ -57,9 +66,13 @@ class Claim:
     blocked: int = 0
     """Cards that they hold."""
 
-    def yields(self, view: GangView) -> bool:
-        """Whether this gang may use what is claimed. A standby waits for its pods, not for new members."""
+    def yields(self, view: GangView, chain: Collection[QueueName] = ()) -> bool:
+        """Whether this gang may use what is claimed. A standby waits for its pods, not for new members.
+
+        ``chain``: the gang's queue and those above it.
+        """
         own = view.gang.key == self.gang and self.kind is not ClaimKind.STANDBY
+        own = own or self.queue in chain
         share_class = view.gang.share_class
         if own or share_class is self.yields_to:
             return True
@@ -112,17 +125,32 @@ class Claims:
         """One gang's claims of this kind; they are not known here any more."""
         return self._made[kind].pop(gang, [])
 
-    def set_aside(self, kind: ClaimKind, view: GangView) -> list[Claim]:
-        """Take those of this kind out that yield to this gang, until :meth:`restore`."""
-        found = [claim for claim in self.of(kind) if claim.yields(view)]
+    def set_aside(self, kinds: Collection[ClaimKind], view: GangView) -> list[Claim]:
+        """Take those of these kinds out that yield to this gang, until :meth:`restore`."""
+        found = [claim for kind in kinds for claim in self.of(kind)]
+        if not found:
+            return []
+        staying = self.stays(view)
+        found = [claim for claim in found if self._yields(claim, view, staying=staying)]
         for claim in found:
-            left = [other for other in self._made[kind][claim.gang] if other is not claim]
+            left = [other for other in self._made[claim.kind][claim.gang] if other is not claim]
             if left:
-                self._made[kind][claim.gang] = left
+                self._made[claim.kind][claim.gang] = left
             else:
-                del self._made[kind][claim.gang]
+                del self._made[claim.kind][claim.gang]
         self._aside += found
         return found
+
+    def stays(self, view: GangView) -> bool:
+        """Whether the gang would not leave again: no controller makes some of its pods once more."""
+        pods = self._index.pods
+        return any(
+            pods[uid].bare or pods[uid].protected for uid in self._index.pods_of.get(view.gang.key, ())
+        )
+
+    def _yields(self, claim: Claim, view: GangView, *, staying: bool) -> bool:
+        claim = replace(claim, lends_to_low=False) if staying and claim.lends_to_low else claim
+        return claim.yields(view, tuple(self._index.chain(view.gang.queue)))
 
     def restore(self) -> list[Claim]:
         """Those that were set aside are known again."""
@@ -147,7 +175,11 @@ class Claims:
 
     def against(self, kind: ClaimKind, view: GangView) -> list[Claim]:
         """Those of them that keep something from this gang."""
-        return [claim for claim in self.of(kind) if not claim.yields(view)]
+        found = self.of(kind)
+        if not found:
+            return []
+        staying = self.stays(view)
+        return [claim for claim in found if not self._yields(claim, view, staying=staying)]
 
     def plans(self) -> list[tuple[GangView, Claim]]:
         """Each gang with a plan in force that is not carried out yet, by key."""

@@ -112,7 +112,7 @@ class Recorder:
     def refuse_alike(self, trial: Trial, view: GangView, verdict: Verdict, *, by_cap: bool = False) -> None:
         """Equal gangs need not be tried again; where a cap is the cause, while its queue's use stands."""
         mark = trial.index.mark(view)
-        if mark is not None:
+        if mark is not None and not trial.claims.stays(view):  # what is lent is lent to its equals
             self._refused[mark] = (verdict, trial.version(view.gang.queue) if by_cap else None)
 
     def placeless(self, trial: Trial, view: GangView) -> Placeless | None:

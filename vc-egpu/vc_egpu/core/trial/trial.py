@@ -141,8 +141,11 @@ class Trial:
         """Changes when the use of the queue or of one above it does."""
         return sum(self._versions.get(name, 0) for name in self.chain(queue))
 
-    def amounts_of(self, members: Iterable[Member]) -> dict[str, int]:
-        """What these members count in their queue together."""
+    def amounts_of(
+        self, members: Iterable[Member], share_class: ShareClass = ShareClass.UNSET
+    ) -> dict[str, int]:
+        """What these members count in their queue together, as members of a gang of this class."""
+        low = share_class is ShareClass.LOW
         total: dict[str, int] = {}
         counts: dict[int, int] = {}
         shapes: dict[int, PodShape] = {}
@@ -150,7 +153,7 @@ class Trial:
             counts[member.shape_id] = counts.get(member.shape_id, 0) + 1
             shapes[member.shape_id] = member.shape
         for shape_id, count in counts.items():
-            for resource, amount in self.index.amounts_of(shape_id, shapes[shape_id]).items():
+            for resource, amount in self.index.amounts_of(shape_id, shapes[shape_id], low=low).items():
                 add_to(total, resource, amount * count)
         return total
 

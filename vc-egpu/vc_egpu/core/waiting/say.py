@@ -19,6 +19,7 @@ from vc_egpu.core.model.resources import (
     MEMORY,
     MEMORY_TOTAL_SUFFIX,
     NATIVE_PREFIX,
+    is_low_key,
     is_model_key,
     model_of,
 )
@@ -125,9 +126,10 @@ def _resource(name: str) -> tuple[str, str]:
             return f"native {model}", ""
         if name.endswith(MEMORY_TOTAL_SUFFIX):
             return f"{model} memory", " MiB"
+        whose = f"low {model}" if is_low_key(name) else model
         if name.endswith(CORES_TOTAL_SUFFIX):
-            return f"{model} cores", " percent"
-        return model, ""
+            return f"{whose} cores", " percent"
+        return whose, ""
     units = {CPU: " milli-CPU", MEMORY: " bytes", EPHEMERAL: " bytes"}
     return name, units.get(name, "")
 
@@ -233,6 +235,8 @@ def _shortage(finding: findings.Shortage) -> Said:
         texts.append(_standby(finding.standby))
     if finding.claimed is not None:
         texts.append(_claimed(finding.claimed))
+    if finding.guaranteed is not None:
+        texts.append(_guaranteed(finding.guaranteed))
     if finding.own is not None:
         texts.append(_own(finding.own))
     if finding.no_victims is not None:
@@ -344,6 +348,11 @@ def _claimed(claimed: findings.Claimed) -> str:
     return (
         f"{claimed.fit} would fit, but {what}, which {'waits' if len(claimed.gangs) == 1 else 'wait'} longer"
     )
+
+
+def _guaranteed(kept: findings.Guaranteed) -> str:
+    what = f"{_plural(kept.cards, 'card')} {_are(kept.cards)} kept for {few(kept.queues)}"
+    return f"{kept.fit} would fit, but {what}, which {_are(len(kept.queues))} guaranteed them"
 
 
 def _own(own: findings.OwnClaim) -> str:

@@ -24,6 +24,7 @@ from vc_egpu.core.model.findings import (
     CardSupply,
     Claimed,
     ContainerLack,
+    Guaranteed,
     HostMemoryLack,
     Lack,
     NamedCards,
@@ -94,6 +95,7 @@ def shortage(
         shut_more=max(0, len(shut) - _MOST_SHUT),
         standby=standby,
         claimed=claimed,
+        guaranteed=_guaranteed(trial, view, worst, free) if free < wanted else None,
         own=_own(trial, view),
         no_victims=_no_victims(trial, view, groups, worst) if explained and tried else _refused(trial, view),
         not_reclaimed=reclaim.why_not(trial, view, members) if tried else None,
@@ -262,6 +264,19 @@ def _claimed(trial: Trial, view: GangView, group: Group, free: int) -> Claimed |
         return None
     gangs = tuple(sorted({claim.gang for claim in claims}))
     return Claimed(fit_without, sum(claim.cards for claim in claims), gangs)
+
+
+def _guaranteed(trial: Trial, view: GangView, group: Group, free: int) -> Guaranteed | None:
+    """Cards that are kept for other queues, where more members would fit without that."""
+    claims = trial.claims.against(ClaimKind.GUARANTEE, view)
+    if not claims:
+        return None
+    with trial.without(claims):
+        fit_without = min(_places(trial.ledger, group), len(group.members))
+    if fit_without <= free:
+        return None
+    queues = tuple(sorted({claim.queue for claim in claims}))
+    return Guaranteed(fit_without, sum(claim.cards for claim in claims), queues)
 
 
 def _own(trial: Trial, view: GangView) -> OwnClaim | None:

@@ -49,7 +49,7 @@ class Guarantee(ApiModel):
     """What the queue is guaranteed."""
 
     resource: Annotated[
-        Quantities | None, supported("victims' queues are not taken below it; not kept free yet")
+        Quantities | None, supported("kept on real cards; low gangs may use it while it is idle")
     ] = None
 
 

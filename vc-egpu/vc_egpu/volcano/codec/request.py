@@ -319,6 +319,8 @@ def _check_totals(
     """Totals are ours to write: a total that a user wrote must be the same number."""
     expected = totals_of(ask)
     for name, kind in kinds.items():
+        if kind.kind == "low":
+            raise AskError(_limit(where, name), "is a key of queues, no container asks for it; leave it out")
         if kind.kind not in {"memory-total", "cores-total"}:
             continue
         written = _whole(limits[name], _limit(where, name))

@@ -15,7 +15,12 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vc_egpu.volcano.words.annotations import MAX_CARDS_PER_NODE, MemoryMib, ModelName
-from vc_egpu.volcano.words.names import CORES_TOTAL_SUFFIX, MEMORY_TOTAL_SUFFIX, RESERVED_MODEL_WORDS
+from vc_egpu.volcano.words.names import (
+    CORES_TOTAL_SUFFIX,
+    LOW_SUFFIX,
+    MEMORY_TOTAL_SUFFIX,
+    RESERVED_MODEL_WORDS,
+)
 from vc_egpu.volcano.words.yaml_text import NotYamlError, read_yaml
 
 
@@ -41,6 +46,8 @@ class GpuModel(BaseModel):
             raise ValueError(f"{self.name!r} is reserved and never a model")
         if self.name.endswith((MEMORY_TOTAL_SUFFIX, CORES_TOTAL_SUFFIX)):
             raise ValueError(f"{self.name!r} would be mistaken for a counter of another model")
+        if self.name.endswith(LOW_SUFFIX):
+            raise ValueError(f"{self.name!r} would be mistaken for what low shares of another model count")
         return self
 
 

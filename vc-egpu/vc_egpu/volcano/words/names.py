@@ -20,6 +20,8 @@ VOLCANO_VGPU_NUMBER: Final = "volcano.sh/vgpu-number"
 RESERVED_MODEL_WORDS: Final = frozenset({"number", "memory", "memory-percentage", "cores"})
 MEMORY_TOTAL_SUFFIX: Final = "-memory"
 CORES_TOTAL_SUFFIX: Final = "-cores"
+LOW_SUFFIX: Final = "-low"
+"""``volcano.sh/vgpu-<model>-low``, ``-low-cores``: keys of queues alone; no model's name ends so."""
 
 
 def shared_resource(model: str) -> str:
@@ -40,6 +42,16 @@ def memory_total_resource(model: str) -> str:
 def cores_total_resource(model: str) -> str:
     """The counter of core percent over all shares of a pod, ``volcano.sh/vgpu-h20-cores``."""
     return SHARED_PREFIX + model + CORES_TOTAL_SUFFIX
+
+
+def low_resource(model: str) -> str:
+    """The counter of a queue's low shares alone, ``volcano.sh/vgpu-h20-low``."""
+    return SHARED_PREFIX + model + LOW_SUFFIX
+
+
+def low_cores_resource(model: str) -> str:
+    """The counter of core percent of a queue's low shares alone, ``volcano.sh/vgpu-h20-low-cores``."""
+    return SHARED_PREFIX + model + LOW_SUFFIX + CORES_TOTAL_SUFFIX
 
 
 # --- ours: what users write ------------------------------------------------------------------

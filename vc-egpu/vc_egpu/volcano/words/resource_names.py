@@ -11,7 +11,7 @@ from vc_egpu.volcano.words.quantity import is_zero
 LONGEST_NAME: Final = 253 + 1 + 63
 """The limit for a resource: a domain, a slash and a word."""
 
-Kind = Literal["shared", "native", "memory-total", "cores-total", "per-card", "volcano", "foreign"]
+Kind = Literal["shared", "native", "memory-total", "cores-total", "low", "per-card", "volcano", "foreign"]
 
 PER_CARD: Final = frozenset({names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES})
 """What users write next to a model, per card; no node offers these and no queue counts them."""
@@ -27,7 +27,7 @@ class ResourceName:
     @property
     def is_managed(self) -> bool:
         """True where the name alone makes a pod ours: a model stands in it."""
-        return self.kind in {"shared", "native", "memory-total", "cores-total"}
+        return self.kind in {"shared", "native", "memory-total", "cores-total", "low"}
 
     @property
     def is_counted(self) -> bool:
@@ -36,6 +36,8 @@ class ResourceName:
 
 
 _TOTALS: Final[tuple[tuple[str, Kind], ...]] = (
+    (names.LOW_SUFFIX + names.CORES_TOTAL_SUFFIX, "low"),
+    (names.LOW_SUFFIX, "low"),
     (names.MEMORY_TOTAL_SUFFIX, "memory-total"),
     (names.CORES_TOTAL_SUFFIX, "cores-total"),
 )

@@ -62,7 +62,40 @@ def admission_policies(identities: Identities | None = None) -> list[Json]:
         _nodes(identities),
         _node_cards(identities),
     ]
-    return [document for each in policies for document in (each, binding(each["metadata"]["name"]))]
+    found = [document for each in policies for document in (each, binding(each["metadata"]["name"]))]
+    told = _not_ours()
+    # Should the API server not be able to ask, nothing is lost but a word.
+    told["spec"]["failurePolicy"] = "Ignore"
+    return [*found, told, binding(told["metadata"]["name"], "Warn")]
+
+
+def _not_ours() -> Json:
+    """Asks that look like ours and are none: no webhook is asked about these pods."""
+    amounts = "[c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})]"
+
+    def asks(name: str) -> str:
+        return f"{_containers('object')}.exists(c, {amounts}.exists(m, '{name}' in m))"
+
+    number = f"{names.RESOURCE_PREFIX}vgpu"
+    bare = f"({asks(names.LIMIT_MEMORY)} && !({asks(names.VOLCANO_VGPU_NUMBER)}))"
+    return policy(
+        "vc-egpu-not-ours",
+        rule(["pods"], ["CREATE"]),
+        f"!({POD_IS_OURS}) && ({asks(number)} || {bare})",
+        variables={},
+        validations=[
+            (
+                f"!{asks(number)}",
+                f"spec.containers: {number} names no model, so vc-egpu gives it no card; "
+                f"{names.SHARED_PREFIX}<model> does",
+            ),
+            (
+                f"!{bare}",
+                f"spec.containers: {names.LIMIT_MEMORY} without a model is none of vc-egpu's; add "
+                f"{names.SHARED_PREFIX}<model>",
+            ),
+        ],
+    )
 
 
 def _pods_create() -> Json:

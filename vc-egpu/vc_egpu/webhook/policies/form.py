@@ -69,13 +69,13 @@ def policy(
     }
 
 
-def binding(name: str) -> Json:
-    """The policy of this name, in force for all users."""
+def binding(name: str, action: str = "Deny") -> Json:
+    """The policy of this name, in force for all users. ``action``: ``Warn`` tells, and refuses nothing."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
+        "spec": {"policyName": name, "validationActions": [action]},
     }
 
 

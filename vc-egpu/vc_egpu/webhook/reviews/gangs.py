@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vc_egpu.core.model.gangs import counted_minimums, too_few
+from vc_egpu.core.model.resources import counted, low_parts
 from vc_egpu.volcano.words.quantity import QuantityError, parse_whole
 from vc_egpu.volcano.words.resource_names import classify, names_cards
 from vc_egpu.webhook.protocol.context import Context, QueueTree, Settings, mapping, spec_of, state_of
@@ -154,17 +155,23 @@ def _order(tasks: Sequence[Members], size: int) -> Iterator[_Problem]:
     yield _Problem("order", task.task, text)
 
 
-def check_caps(need: Mapping[str, int], queue: str, context: Context, path: str, what: str) -> None:
+def check_caps(
+    need: Mapping[str, int], queue: str, context: Context, path: str, what: str, *, low: bool = False
+) -> None:
     """Refuse a gang that its queue, or an ancestor of it, can never hold.
 
-    ``what`` says what needs it, e.g. "the gang (minAvailable 9)".
+    ``what`` says what needs it, e.g. "the gang (minAvailable 9)". ``low``: it is of low priority.
     """
+    needs = {**need, **(low_parts(need) if low else {})}
     for name, obj in context.queues.lineage(queue):
         capability = mapping(spec_of(obj).get("capability"))
         # A parent that names no model at all has no say in models; a leaf that names none allows none.
         speaks = name == queue or names_cards(capability)
         unnamed_refused = speaks and not context.settings.unnamed_model_unlimited
-        for resource, amount in need.items():
+        for resource in needs:
+            amount = counted(resource, needs, capability)
+            if not amount:
+                continue
             if resource not in capability:
                 if unnamed_refused and classify(resource).is_counted:
                     raise Refusal(

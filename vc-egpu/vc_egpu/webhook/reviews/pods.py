@@ -24,7 +24,15 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
 from vc_egpu.webhook.protocol.questions import Subject
-from vc_egpu.webhook.reviews import access, gangs, membership, queue_limits, size_limits, specs
+from vc_egpu.webhook.reviews import (
+    access,
+    gangs,
+    membership,
+    queue_limits,
+    size_limits,
+    specs,
+    without_effect,
+)
 
 _ANNOTATIONS = "metadata.annotations"
 VOLCANO_JOB_GROUP = "batch.volcano.sh/"
@@ -63,14 +71,15 @@ def _review(review: Review, context: Context) -> Decision:
     specs.check_placement(spec, "spec")
     specs.check_isolation(spec, "spec", ask)
     knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
+    knobs.warnings += without_effect.of_pod(spec, annotations, "")
     group = membership.pod_group(review, context)
     scheduler, warning = specs.scheduler_for(
         spec.get("schedulerName", ""),
         "spec.schedulerName",
         _scheduler(spec, ask, group, context, grouped=bool(annotations.get(names.GROUP_NAME))),
     )
-    queue = _queue(review, context, group, ask)
     cls = _class(review, context, group)
+    queue = _queue(review, context, group, ask, low=cls == "low")
     with_job = _checked_with_its_job(review, context, group)
     if not with_job:
         size_limits.check_annotations(annotations, {}, _ANNOTATIONS)
@@ -222,7 +231,7 @@ def _subjects(review: Review) -> list[Subject]:
     return [review.subject] if review.subject.user == mine.user else [review.subject, mine]
 
 
-def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk) -> str:
+def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk, *, low: bool) -> str:
     """The queue that pays, checked; where there is a PodGroup it is the group's."""
     with_job = _checked_with_its_job(review, context, group)
     annotation = annotations_of(review.object).get(names.QUEUE_NAME)
@@ -245,7 +254,7 @@ def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk) ->
     # queue below this one would stop the replacements of all inference in it.
     controlled = bool(controller_of(review.object))
     access.check_queue(queue, _subjects(review), review.namespace, context, path, from_controller=controlled)
-    gangs.check_caps(ask.sums(), queue, context, path, "the pod")
+    gangs.check_caps(ask.sums(), queue, context, path, "the pod", low=low)
     queue_limits.check_ask(ask, queue, context, "spec.containers")
     return queue
 

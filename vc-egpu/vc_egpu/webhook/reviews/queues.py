@@ -31,7 +31,7 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
 from vc_egpu.webhook.protocol.questions import QueueLookup, Unanswered, any_allowed
-from vc_egpu.webhook.reviews import queue_limits
+from vc_egpu.webhook.reviews import queue_limits, without_effect
 from vc_egpu.webhook.reviews.access import QUEUE_GROUP, queue_access
 
 _DEFAULT_WEIGHT: Final = 1
@@ -46,6 +46,8 @@ _SPELLINGS: Final = (
     names.memory_total_resource,
     names.cores_total_resource,
     names.native_resource,
+    names.low_resource,
+    names.low_cores_resource,
 )
 
 
@@ -87,8 +89,9 @@ def review_queue(review: Review, context: Context) -> Decision:
         if limits_edited:
             queue_limits.check_edit(review, context)
         _check_span(queue, stored)
-        _check_numbers(queue, _amounts(stored or {}))
+        _check_numbers(queue, _amounts(stored or {}), context)
         warnings = _check_parent(review, context)
+        warnings += without_effect.of_queue(spec_of(queue), spec_of(stored or {}), context.settings)
         raises = list(_raises(queue, stored, context))
         if raises:
             _check_leave(review, raises, context)
@@ -182,7 +185,7 @@ def _lacking(review: Review) -> str:
     )
 
 
-def _check_numbers(queue: Json, before: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_numbers(queue: Json, before: Mapping[str, Mapping[str, Any]], context: Context) -> None:
     """Refuse amounts that cannot be counted. What is stored already is not judged, whatever it is."""
     for field, amounts in _amounts(queue).items():
         old = before[field]
@@ -190,6 +193,8 @@ def _check_numbers(queue: Json, before: Mapping[str, Mapping[str, Any]]) -> None
             if not _is_as_before(key, raw, old):
                 path = f'spec.{field}["{key[:100]}"]'
                 _check_number(key, raw, path, is_new=key not in old)
+                if classify(key).kind == "low":
+                    _check_low_key(field, path, context)
                 if classify(key).kind == "per-card" and not _is_volcanos({**old, **amounts}, old):
                     raise Refusal(
                         f"{path}: counts nothing, it is what one container asks per card; "
@@ -218,6 +223,16 @@ def _span_s(queue: Json) -> float:
         return parse_seconds(_span_of(queue))
     except QuantityError:
         return DEFAULT_MIN_RUNTIME_S
+
+
+def _check_low_key(field: str, path: str, context: Context) -> None:
+    """Keys for low shares: only as caps, and not where Volcano's scheduler counts otherwise."""
+    if field != "capability":
+        raise Refusal(f"{path}: is a cap for shares of low priority and has no effect here; leave it out")
+    if context.settings.scheduler_name == names.SCHEDULER_VOLCANO:
+        raise Refusal(
+            f"{path}: vc-scheduler binds the pods here and counts low shares in the main keys; leave it out"
+        )
 
 
 def _is_as_before(key: str, raw: object, old: Mapping[str, Any]) -> bool:
@@ -322,7 +337,8 @@ def _adding_raises(field: str, key: str, raw: Any, context: Context) -> bool:
         return False
     if field != "capability":
         return True
-    return classify(key).is_counted and not context.settings.unnamed_model_unlimited
+    kind = classify(key)  # low shares count in the main keys no more
+    return kind.kind == "low" or (kind.is_counted and not context.settings.unnamed_model_unlimited)
 
 
 def _check_leave(review: Review, raises: list[_Raise], context: Context) -> None:

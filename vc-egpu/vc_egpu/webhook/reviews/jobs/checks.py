@@ -20,7 +20,7 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import MAX_WARNINGS, Refusal
 from vc_egpu.webhook.protocol.questions import Subject, any_allowed, together
-from vc_egpu.webhook.reviews import access, size_limits, specs
+from vc_egpu.webhook.reviews import access, size_limits, specs, without_effect
 from vc_egpu.webhook.reviews.gangs import Members
 from vc_egpu.webhook.reviews.jobs.tasks import Task, TaskedJob
 
@@ -94,6 +94,8 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
     warnings += _objections(job)
     warnings += slips(job.annotations, labels_of(job.raw), "metadata")
     spec, new = job.spec, [item for item in checked if item.is_new]
+    if new:
+        warnings += without_effect.of_job(spec, context.settings)
     if any(not each.native for item in new for each in item.ask.containers.values()):
         specs.check_mounts(items(spec.get("volumes")), "spec.volumes")
     for item in new:
@@ -106,6 +108,7 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
         where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"
         _, warning = specs.scheduler_for(named, where, context.settings.scheduler_of(grouped=False))
         warnings += [*item.ask.warnings, *knobs.warnings, *([warning] if warning else [])]
+        warnings += without_effect.of_pod(task.pod_spec, task.annotations, path)
         if len(warnings) < MAX_WARNINGS:  # no more are sent, and what is near takes time to find
             warnings += slips(task.annotations, labels_of(task.template), f"{path}.metadata")
     return warnings
@@ -182,6 +185,14 @@ def classes_of(job: TaskedJob, tasks: Iterable[Task]) -> list[ClassName]:
     """The class of each of these tasks of the Job; raises PriorityError."""
     of_job = class_of(job.annotations, ANNOTATIONS)
     return [resolve(class_of(task.annotations, f"{task.path}.{ANNOTATIONS}"), of_job) for task in tasks]
+
+
+def is_low(job: TaskedJob, tasks: Iterable[Task]) -> bool:
+    """Whether its gang is of low priority. A stored Job may name a class that is none."""
+    try:
+        return set(classes_of(job, tasks)) == {"low"}
+    except PriorityError:
+        return False
 
 
 def check_classes(

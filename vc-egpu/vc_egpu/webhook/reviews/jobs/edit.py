@@ -181,7 +181,8 @@ def _check_growth(edit: Edit, context: Context) -> None:
     grown = {resource: amount for resource, amount in need.items() if amount > before.get(resource, 0)}
     if grown:
         what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
-        gangs.check_caps(grown, edit.after.queue, context, "spec.queue", what)
+        low = checks.is_low(edit.after, [item.task for item in edit.checked])
+        gangs.check_caps(grown, edit.after.queue, context, "spec.queue", what, low=low)
     grows = edit.is_new or sum(item.replicas for item in members) > _stored_replicas(edit.before)
     if grows:
         gangs.check_size(members, context.settings, "spec.tasks")

@@ -60,7 +60,8 @@ def _created(review: Review, context: Context) -> Decision:
     checks.check_room(job, members)
     gangs.check_minimums(members, minimum)
     what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
-    gangs.check_caps(gangs.least_need(members, minimum), queue, context, "spec.queue", what)
+    low = checks.is_low(job, [item.task for item in checked])
+    gangs.check_caps(gangs.least_need(members, minimum), queue, context, "spec.queue", what, low=low)
     asks = [(item.task.path, item.ask) for item in checked]
     queue_limits.check_job(asks, sum(item.replicas for item in members), queue, context)
     tasks = [item.task.completed(item.ask) for item in checked]

@@ -1,0 +1,322 @@
+"""A long life of a busy cluster on a virtual clock: prints one JSON object as its last line.
+
+    python e2e/soak_sim.py [--decisions 1000000] [--nodes 64] [--seed 1] [--seconds 1800]
+
+The real ``decide`` decides for 64 nodes of eight cards. Ten tenants below two parents submit gangs of 1 to 64
+from a heavy tail, of three classes; half of the tenants always have work. They have weights 1 to 4, deserved
+amounts, guarantees and caps. Cards and nodes fail and come back. A decision is one call after an event that
+changed the snapshot. Cheap invariants are checked at each, all of them at every thousandth.
+
+``jain_dominant_share`` is Jain's index over tenants that always have work: their parts of cards over time,
+divided by what they deserve. ``longest_wait_ratio`` is the wait divided by the own run time, 99th percentile.
+``--seconds`` ends the run early, and ``decisions`` says how far it came.
+"""
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from vc_egpu.core.check import invariants
+from vc_egpu.core.model.cluster import (
+    Card,
+    CardAsk,
+    CardId,
+    Gang,
+    Node,
+    NodeName,
+    Pod,
+    PodPhase,
+    PodShape,
+    Queue,
+    QueueName,
+    Resources,
+    ShareClass,
+)
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.sim.world import World
+
+GIB: Final = 1 << 30
+H20_MIB: Final = 98304
+H20: Final = "volcano.sh/vgpu-h20"
+CARDS_PER_NODE: Final = 8
+TENANTS: Final = 10
+ALL_INVARIANTS_EVERY: Final = 1000
+REVIEW_S: Final = 5.0
+WHOLE: Final = CardAsk("main", "h20", 1, H20_MIB, 100, whole=True)
+
+
+@dataclass(slots=True)
+class Tenant:
+    """One leaf queue and its work."""
+
+    queue: Queue
+    always: bool
+    """It always has work: another gang comes whenever few wait."""
+    had_microcard_s: float = 0.0
+    """Parts of cards that it had, over time."""
+
+
+@dataclass(slots=True)
+class Life:
+    """One gang's life."""
+
+    tenant: Tenant
+    runtime_s: float
+    submitted: float
+    started: float | None = None
+    evicted: int = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is reported."""
+
+    decisions: int = 0
+    violations: list[str] = field(default_factory=list)
+    wait_ratios: list[float] = field(default_factory=list)
+    evictions: Counter[str] = field(default_factory=Counter)
+    most_evictions: int = 0
+
+
+class Soak:
+    """The cluster, its tenants, and what happens to them."""
+
+    def __init__(self, nodes: int, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = World(Policy(), {"h20": H20_MIB})
+        self.tally = Tally()
+        self.lives: dict[str, Life] = {}
+        self.born = 0
+        self.nodes = [self._node(number) for number in range(nodes)]
+        for node in self.nodes:
+            self.world.put_node(node)
+        self.tenants = self._tenants(nodes * CARDS_PER_NODE)
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    @staticmethod
+    def _node(number: int) -> Node:
+        cards = (Card(CardId(f"GPU-{number}-{at}"), at, "h20", H20_MIB) for at in range(CARDS_PER_NODE))
+        return Node(
+            NodeName(f"n{number:03}"),
+            Resources(cpu_milli=128_000, memory_bytes=1024 * GIB, pods=250),
+            cards=tuple(cards),
+            host_memory_mib=(number % 2) * 4 * H20_MIB,
+        )
+
+    def _tenants(self, cards: int) -> list[Tenant]:
+        """Weights 1 to 4. What they deserve adds up to the cards; some have guarantees, all have caps."""
+        weights = [1 + number % 4 for number in range(TENANTS)]
+        for name in ("org-a", "org-b"):
+            self.world.put_queue(Queue(QueueName(name), capability={H20: 100 * cards}))
+        found = []
+        for number, weight in enumerate(weights):
+            deserved = cards * weight // sum(weights)
+            queue = Queue(
+                QueueName(f"tenant-{number}"),
+                parent=QueueName("org-a" if number % 2 else "org-b"),
+                capability={H20: 100 * cards, f"{H20}-cores": 100 * min(cards, 3 * deserved)},
+                deserved={H20: deserved},
+                guarantee={H20: deserved // 4} if number % 3 == 0 else {},
+                weight=weight,
+            )
+            self.world.put_queue(queue)
+            found.append(Tenant(queue, always=number < TENANTS // 2))
+        return found
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Put the first events on the clock."""
+        for tenant in self.tenants:
+            self._later(self.rng.uniform(0, 60), partial(self._arrive, tenant))
+        self._later(REVIEW_S, self._review)
+        self._later(self.rng.expovariate(1 / 900), self._node_fails)
+        self._later(self.rng.expovariate(1 / 600), self._card_fails)
+
+    def _later(self, after_s: float, action: Callable[[], object]) -> None:
+        self.world.engine.after(after_s, lambda: self._happen(action))
+
+    def _happen(self, action: Callable[[], object]) -> None:
+        before = self.world.now
+        if action() is not False:
+            self._decide()
+        assert self.world.now == before
+
+    def _arrive(self, tenant: Tenant) -> bool:
+        waits = sum(life.tenant is tenant and life.started is None for life in self.lives.values())
+        self._later(self.rng.expovariate(1 / (20 if tenant.always else 400)), partial(self._arrive, tenant))
+        if waits >= 3:
+            return False
+        key, self.born = f"ns/g{self.born}", self.born + 1
+        count = min(64, int(self.rng.paretovariate(1.1)))
+        share_class = self.rng.choice([ShareClass.LOW, ShareClass.UNSET, ShareClass.UNSET, ShareClass.HIGH])
+        count = min(count, tenant.queue.deserved[H20])
+        runtime_s = min(7200.0, max(60.0, self.rng.lognormvariate(6.5, 0.8)))
+        gang = Gang(key, key, tenant.queue.name, share_class, 0, count, self.world.now)
+        self.lives[key] = Life(tenant, runtime_s, self.world.now)
+        self.world.submit(gang, (("w", count, self._shape(runtime_s)),))
+        if self.rng.random() < 0.3:
+            self.world.suspendable.add(key)
+        return True
+
+    def _shape(self, runtime_s: float) -> PodShape:
+        slice_mib = self.rng.choice([H20_MIB // 4, H20_MIB // 2])
+        part = CardAsk("main", "h20", 1, slice_mib, self.rng.choice([0, 25, 50]))
+        says = runtime_s * 1.2 if self.rng.random() < 0.3 else None
+        ask = WHOLE if self.rng.random() < 0.5 else part
+        return PodShape((ask,), Resources(cpu_milli=1000, memory_bytes=GIB), runtime_s=says)
+
+    def _end(self, key: str) -> bool:
+        life = self.lives.get(key)
+        if life is None or life.started is None or self.world.now < life.started + life.runtime_s - 0.5:
+            return False  # it was evicted since, and began once more
+        self.world.finish(key)
+        self.tally.most_evictions = max(self.tally.most_evictions, life.evicted)
+        del self.lives[key]
+        return True
+
+    def _node_fails(self) -> bool:
+        self._later(self.rng.expovariate(1 / 900), self._node_fails)
+        node = self.rng.choice(self.nodes)
+        if node.name not in self.world.snapshot().nodes:
+            return False
+        lost = {pod.gang for pod in self.world.snapshot().pods.values() if pod.node == node.name}
+        self.world.remove_node(node.name)
+        for key in lost:
+            if key is not None and key in self.lives:
+                self.lives[key].started = None  # it runs on only once its replacements do
+        self._later(self.rng.uniform(60, 900), lambda: self.world.put_node(node))
+        return True
+
+    def _card_fails(self) -> bool:
+        self._later(self.rng.expovariate(1 / 600), self._card_fails)
+        node = self.world.snapshot().nodes.get(self.rng.choice(self.nodes).name)
+        if node is None:
+            return False
+        cards = tuple(replace(card, usable=card.index != 0) for card in node.cards)
+        self.world.put_node(replace(node, cards=cards))
+        self._later(self.rng.uniform(60, 900), partial(self._card_is_well, node.name))
+        return True
+
+    def _card_is_well(self, name: NodeName) -> bool:
+        node = self.world.snapshot().nodes.get(name)
+        if node is None:
+            return False
+        cards = tuple(replace(card, usable=True) for card in node.cards)
+        self.world.put_node(replace(node, cards=cards))
+        return True
+
+    def _review(self) -> bool:
+        """Time passes: holds run out, and claims are due."""
+        self._later(REVIEW_S, self._review)
+        for tenant in self.tenants:
+            use = self.world.parts_of(tenant.queue.name)
+            tenant.had_microcard_s += REVIEW_S * use
+        return any(life.started is None for life in self.lives.values())
+
+    # --- decisions -------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        before = self.world.snapshot()
+        plan = self.world.decide()
+        self.tally.decisions += 1
+        self._judge(plan)
+        self.world.apply(plan)
+        self._note(plan)
+        if self.tally.decisions % ALL_INVARIANTS_EVERY == 0:
+            found = invariants.check(self.world.snapshot(), before=before, lowered=frozenset())
+            self.tally.violations += [str(violation) for violation in found]
+        if plan.admissions or plan.withdrawals or plan.ready or plan.resumes or plan.evictions:
+            # Victims take a moment to leave. What is written is one more event.
+            self._later(self.rng.uniform(1.0, 10.0), self._leave)
+
+    def _leave(self) -> bool:
+        self.world.leave()
+        return True
+
+    def _judge(self, plan: Plan) -> None:
+        """Cheap invariants: gangs come whole, and no high pod goes."""
+        snapshot = self.world.snapshot()
+        for admission in plan.admissions:
+            gang = snapshot.gangs[admission.gang]
+            there = sum(pod.phase is PodPhase.PLACED for pod in self.world.pods_of(gang.key))
+            if len(admission.members) + there < gang.min_member:
+                self.tally.violations.append(f"{gang.key} is admitted in part")
+            for eviction in admission.evictions:
+                if any(snapshot.pods[uid].runs_as is ShareClass.HIGH for uid in eviction.pods):
+                    self.tally.violations.append(f"{eviction.gang} is of high priority and goes")
+                self.tally.evictions[str(eviction.cause)] += 1
+
+    def _note(self, plan: Plan) -> None:
+        for eviction in (e for admission in plan.admissions for e in admission.evictions if e.whole):
+            life = self.lives.get(eviction.gang)
+            if life is not None:
+                life.evicted += 1
+                life.started = None
+        for key in [*(a.gang for a in plan.admissions), *(ready.gang for ready in plan.ready)]:
+            life = self.lives.get(key)
+            pods = self.world.pods_of(key)
+            if life is not None and life.started is None and _all_run(pods):
+                if not life.evicted:
+                    self.tally.wait_ratios.append((self.world.now - life.submitted) / life.runtime_s)
+                life.started = self.world.now
+                self._later(life.runtime_s, partial(self._end, key))
+
+
+def _all_run(pods: list[Pod]) -> bool:
+    return bool(pods) and all(pod.phase is PodPhase.PLACED for pod in pods)
+
+
+def jain(shares: list[float]) -> float:
+    """1 where all are equal, 1/n where one has everything."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
+
+
+def main() -> int:
+    """Run it; the exit status says whether an invariant was broken."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--decisions", type=int, default=1_000_000)
+    parser.add_argument("--nodes", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1800.0, help="end after so long in any case")
+    flags = parser.parse_args()
+    soak, began = Soak(flags.nodes, flags.seed), time.perf_counter()
+    soak.begin()
+    while soak.tally.decisions < flags.decisions and time.perf_counter() - began < flags.seconds:
+        soak.world.engine.step()
+    took_s = time.perf_counter() - began
+    tally = soak.tally
+    ratios = sorted(tally.wait_ratios) or [0.0]
+    shares = [t.had_microcard_s / t.queue.deserved[H20] for t in soak.tenants if t.always]
+    print(
+        json.dumps(
+            {
+                "decisions": tally.decisions,
+                "violations": len(tally.violations),
+                "first_violations": tally.violations[:5],
+                "jain_dominant_share": round(jain(shares), 4),
+                "longest_wait_ratio": round(ratios[int(0.99 * (len(ratios) - 1))], 2),
+                "evictions_by_cause": dict(sorted(tally.evictions.items())),
+                "evictions_per_gang_max": tally.most_evictions,
+                "gangs": soak.born,
+                "virtual_hours": round(soak.world.now / 3600, 1),
+                "seconds": round(took_s, 1),
+                "decisions_per_s": round(tally.decisions / took_s, 1),
+            }
+        )
+    )
+    return 1 if tally.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""The soak of the decision: it lives, breaks no invariant, and equal seeds give equal lives."""
+
+import soak_sim
+
+
+def live(decisions: int) -> soak_sim.Soak:
+    soak = soak_sim.Soak(4, seed=3)
+    soak.begin()
+    while soak.tally.decisions < decisions:
+        soak.world.engine.step()
+    return soak
+
+
+def test_a_short_life_breaks_nothing_and_is_repeated() -> None:
+    one, other = live(120), live(120)
+    assert not one.tally.violations
+    assert one.born > 10
+    assert one.tally.wait_ratios
+    assert (one.world.now, one.tally) == (other.world.now, other.tally)
+    one.world.check()
+
+
+def test_jains_index() -> None:
+    assert soak_sim.jain([2.0, 2.0, 2.0]) == 1.0
+    assert soak_sim.jain([3.0, 0.0, 0.0]) == 1.0 / 3.0
+    assert soak_sim.jain([0.0, 0.0]) == 1.0
