@@ -23,8 +23,8 @@ def capped(value: float | None, most: float) -> float | None:
 
 
 def part_of(row: Row, charge: str = "dominant") -> float:
-    memory = row["memory_granted_bytes"] / row["card_memory_bytes"]
-    cores = row["cores_granted_ratio"] or 0.0
+    memory: float = row["memory_granted_bytes"] / row["card_memory_bytes"]
+    cores: float = row["cores_granted_ratio"] or 0.0
     return min(1.0, {"dominant": max(memory, cores), "memory": memory, "cores": cores}[charge])
 
 

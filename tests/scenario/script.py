@@ -57,6 +57,7 @@ After every command the invariants are checked. The commands::
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from scenario import asks, told
 from vc_egpu.core.model.cluster import (
@@ -336,7 +337,10 @@ class Script:
         self.world.state.put_gang(refused)
 
     def _do_setting(self, words: list[str]) -> None:
-        changes = {"reclaim-by-weight": {"reclaim_by_weight": True}, "no-reclaim": {"reclaim": False}}
+        changes: dict[str, dict[str, Any]] = {
+            "reclaim-by-weight": {"reclaim_by_weight": True},
+            "no-reclaim": {"reclaim": False},
+        }
         self.world.policy = replace(self.world.policy, **changes[words[0]])
 
     def _do_tick(self, words: list[str]) -> None:

@@ -14,10 +14,10 @@ from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import AskNeed, Need, need_of, seats_of
 from vc_egpu.core.books.ledger import Ledger
 from vc_egpu.core.model.cluster import CardAsk, CardId, Pod, PodShape, Share, ShareClass
-from vc_egpu.core.model.policy import NOT_PLACED_BY_YET, PLACEMENTS, Mix
+from vc_egpu.core.model.policy import NOT_PLACED_BY_YET, PLACEMENTS
 from vc_egpu.core.placing.pack import Board, fill
 from vc_egpu.core.placing.policies import BINPACK, ROOMIEST, SPREAD, TABLE
-from vc_egpu.core.placing.slot import Slot
+from vc_egpu.core.placing.slot import Scene, Slot
 
 UNSET = ShareClass.UNSET
 There = tuple[int, int, int, ShareClass]
@@ -168,10 +168,10 @@ def test_each_policy_that_users_may_name_has_a_row_or_is_placed_like_the_default
 class Neighbours:
     """A policy of the kind that topology needs: cards of adjacent columns together."""
 
-    def best(self, cards: Sequence[Slot], ask: AskNeed, mix: Mix) -> Sequence[Slot]:
-        return next(iter(self.every(cards, ask, mix)), ())
+    def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
+        return next(iter(self.every(cards, ask)), ())
 
-    def every(self, cards: Sequence[Slot], ask: AskNeed, mix: Mix) -> Iterator[Sequence[Slot]]:
+    def every(self, cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
         assert ask.cards == 2
         yield from (pair for pair in pairwise(cards) if pair[1].col - pair[0].col == 1)
 

@@ -31,8 +31,8 @@ def count(text: bytes, like: str = "") -> int:
 def world(nodes: int, pods: int, queues: int) -> ClusterState:
     state = ClusterState({"h20": 97871})
     for number in range(queues):
-        amounts = {"capability": RESOURCES, "deserved": RESOURCES, "guarantee": RESOURCES}
-        state.put_queue(Queue(QueueName(f"q{number}"), **amounts))
+        name = QueueName(f"q{number}")
+        state.put_queue(Queue(name, capability=RESOURCES, deserved=RESOURCES, guarantee=RESOURCES))
         state.put_gang(gang(f"t/g{number}", f"q{number}", ShareClass.HIGH))
     for number in range(nodes):
         state.put_node(node(number, CARDS_OF_A_NODE))

@@ -1,5 +1,7 @@
 """Keys of queues for low shares: who may name them, where, and what they allow at the door."""
 
+from typing import Any
+
 import pytest
 from unit.webhook.world import ALICE, OPERATOR, Json, caps, context, create, queue, update
 from vc_egpu.volcano.words import names
@@ -12,8 +14,8 @@ from vc_egpu.webhook.reviews.queues import review_queue
 LOW, LOW_CORES = names.low_resource("h20"), names.low_cores_resource("h20")
 
 
-def with_low(**spec: Json) -> Json:
-    return queue("a", capability={**caps(8), LOW: 8, LOW_CORES: 800}, **spec)
+def with_low() -> Json:
+    return queue("a", capability={**caps(8), LOW: 8, LOW_CORES: 800})
 
 
 @pytest.mark.parametrize("name", [LOW, LOW_CORES])
@@ -31,9 +33,8 @@ def test_they_need_set_cap_and_are_caps_alone() -> None:
     assert review_queue(update(with_low(), stored, OPERATOR), context()).allowed
     for field in ("deserved", "guarantee"):
         amounts: Json = {LOW: 1} if field == "deserved" else {"resource": {LOW: 1}}
-        decision = review_queue(
-            create(queue("a", capability=caps(8), **{field: amounts}), OPERATOR), context()
-        )
+        named: dict[str, Any] = {field: amounts}
+        decision = review_queue(create(queue("a", capability=caps(8), **named), OPERATOR), context())
         assert "has no effect here" in decision.message
 
 
