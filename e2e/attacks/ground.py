@@ -9,12 +9,12 @@ from typing import Any, Final
 import yaml
 from localcluster.api import wait_until
 from localcluster.pki import Authority, write_kubeconfig
-from outcomes.tenants import ROLES, document_of
+from outcomes.tenants import ROLES, document_of, wait_until_counted
 from rigs.webhook import BASE, REPOSITORY, Rig
 from stack.kit import StoryError
 from vc_egpu.kube import ApiConnection, resources
 from vc_egpu.kube.wire.errors import KubeError
-from vc_egpu.tenants import document, live, render, writing
+from vc_egpu.tenants import document, render
 from vc_egpu.volcano.words.model_table import ModelTable
 
 from attacks.requests import GATED, MINE, OTHERS, QUEUE, SHARE, Json, Try, container, job
@@ -22,8 +22,6 @@ from attacks.walls import LET_IN, wall_of
 
 IDENTITIES: Final = ("user", "service account")
 ACCOUNT: Final = "pipeline"
-COUNTED_AGAIN: Final = 18
-"""Times, of 10 s each: a new cluster's quota controller learns of our kinds every 30 s."""
 _CLOSED_CLASS: Final = REPOSITORY / "manifests/components/closed-runtime-class/policy.yaml"
 _GRANT: Final = {"h20": {"shares": 4, "memoryMiB": 8192, "cores": 100}}
 _LOOKED_AT: Final = (
@@ -195,7 +193,7 @@ def _inhabitants() -> Iterator[tuple[str, resources.Resource, Json]]:
 def _wait_for_quotas(rig: Rig) -> None:
     """The quotas are counted, and pods can be made: the default account is there."""
     for one in _documents():
-        _wait_until_counted(rig, one)
+        wait_until_counted(rig.kit, one, _table())
     for namespace in (MINE, OTHERS):
         rig.kit.until(
             "the default account is there",
@@ -203,23 +201,6 @@ def _wait_for_quotas(rig: Rig) -> None:
             lambda accounts: "default" in accounts,
             namespace=namespace,
         )
-
-
-def _wait_until_counted(rig: Rig, tenant: document.Tenant) -> None:
-    """As ``kubectl egpu tenant apply`` waits for it."""
-
-    def counted(_quotas: dict[str, Json]) -> bool:
-        return live.is_counted(rig.kit.api, tenant)
-
-    for _ in range(COUNTED_AGAIN):
-        try:
-            rig.kit.until("they are counted", resources.RESOURCE_QUOTAS, counted, namespace=tenant.namespace,
-                          timeout_s=10)  # fmt: skip
-        except StoryError:
-            writing.count_again(rig.kit.api, tenant, _table())
-        else:
-            return
-    raise StoryError(f"the quotas of {tenant.name} are not counted")
 
 
 def _user(rig: Rig) -> ApiConnection:

@@ -9,13 +9,16 @@ from typing import Any, Final
 
 import yaml
 from stack.install import Stack
-from stack.kit import Json, StoryError
-from vc_egpu.kube.resources import POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
-from vc_egpu.tenants import document, render
+from stack.kit import Json, Kit, StoryError
+from vc_egpu.kube.resources import POD_GROUPS, PODS, QUEUES, RESOURCE_QUOTAS, VOLCANO_JOBS
+from vc_egpu.tenants import document, live, render, writing
+from vc_egpu.volcano.words.model_table import ModelTable
 
 ROLES: Final = Path(__file__).resolve().parents[2] / "queues" / "base" / "roles.yaml"
 SMALL: Final = {"cpu": {"request": "1m"}, "memory": {"request": "1Mi"}}
 """What a container gets that names nothing: the machine is small."""
+COUNTED_AGAIN: Final = 18
+"""Times, of 10 s each: a new cluster's quota controller learns of our kinds every 30 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +115,37 @@ class Tenant:
 def tenant(stack: Stack, slug: str, capability: Json) -> Iterator[Tenant]:
     """A tenant with these caps; gone at the end."""
     name = f"{slug}-{uuid.uuid4().hex[:4]}"
-    documents = render.objects(document_of(name), None)
+    made = document_of(name)
+    documents = render.objects(made, None)
     for one in documents:
         if one["kind"] == "Queue":
             one["spec"]["capability"] = capability
     documents.append(_edits(name))
     stack.kit.apply(*yaml.safe_load_all(ROLES.read_text()), *documents)
     try:
+        wait_until_counted(stack.kit, made)
         yield Tenant(stack, name)
     finally:
         text = yaml.safe_dump_all(documents)
         stack.kit.kubectl(
             "delete", "-f", "-", "--ignore-not-found", "--wait=false", text_in=text, check=False
         )
+
+
+def wait_until_counted(kit: Kit, tenant: document.Tenant, table: ModelTable | None = None) -> None:
+    """As ``kubectl egpu tenant apply`` waits for it: until then Kubernetes refuses the tenant's Jobs."""
+
+    def counted(_quotas: dict[str, Json]) -> bool:
+        return live.is_counted(kit.api, tenant)
+
+    for _ in range(COUNTED_AGAIN):
+        try:
+            kit.until("they are counted", RESOURCE_QUOTAS, counted, namespace=tenant.namespace, timeout_s=10)
+        except StoryError:
+            writing.count_again(kit.api, tenant, table)
+        else:
+            return
+    raise StoryError(f"the quotas of {tenant.name} are not counted")
 
 
 def document_of(name: str, **spec: Any) -> document.Tenant:

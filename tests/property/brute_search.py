@@ -4,6 +4,7 @@ As slow on purpose as :mod:`property.brute`, on which it stands.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import combinations
 
 from property.brute import fits, world
@@ -42,6 +43,19 @@ def use(snapshot: Snapshot, queue: str) -> dict[str, int]:
             for key, amount in pod_amounts(pod.shape).items():
                 total[key] = total.get(key, 0) + amount
     return total
+
+
+def without_idle_guarantees(snapshot: Snapshot) -> Snapshot:
+    """No queue is guaranteed more than it uses: the oracle knows no places that are kept for queues.
+
+    Those have lives of their own: ``tests/unit/core/test_guaranteed.py``.
+    """
+    queues = {}
+    for name, queue in snapshot.queues.items():
+        used = use(snapshot, name)
+        least = {key: min(amount, used.get(key, 0)) for key, amount in queue.guarantee.items()}
+        queues[name] = replace(queue, guarantee=least)
+    return replace(snapshot, queues=queues)
 
 
 def chain(snapshot: Snapshot, queue: str) -> list[str]:

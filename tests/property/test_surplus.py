@@ -33,7 +33,11 @@ def growing(seed: int) -> Snapshot:
         for index in range(rng.randint(1, 2)):
             uid = PodUid(f"{KEY}-{task}-{index}")
             pods[uid] = Pod(uid, "ns", uid[3:], shape, PodPhase.GATED, None, KEY, task, index)
-    queues = {**snapshot.queues, name: queue}
+    # Cards that are taken back, or kept for queues, have stories of their own.
+    queues = {
+        key: replace(entry, deserved={}, guarantee={})
+        for key, entry in {**snapshot.queues, name: queue}.items()
+    }
     return replace(snapshot, pods=pods, gangs={**snapshot.gangs, KEY: gang}, queues=queues)
 
 

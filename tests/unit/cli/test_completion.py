@@ -25,7 +25,7 @@ def test_all_commands_come_first() -> None:
         (["tenant", "re"], ["remove", "render"]),
         (["tenant", "remove", "--e"], ["--evict"]),
         (["tenant", "add", "--network", ""], ["isolated", "internet", "open"]),
-        (["-o", ""], ["table", "json"]),
+        (["-o", ""], ["table", "wide", "json", "yaml", "name"]),
         (["queues", "-o", "j"], ["json"]),
         (["-n", "somewhere", "wh"], ["why"]),
         (["completion", ""], ["bash", "fish", "zsh"]),

@@ -22,10 +22,11 @@ def hunts(trial: Trial, view: GangView, members: Sequence[Member]) -> Iterator[H
     owner = owner_of(trial, view.gang.queue, amounts)
     if owner is None:
         return
+    kinds = tuple(sorted(_kinds(amounts)))
     holders = sorted(trial.index.holders.queues())
-    quarry = tuple(Quarry(name, ()) for name in holders if owner not in trial.chain(name))
+    quarry = tuple(Quarry(name, (), kinds) for name in holders if owner not in trial.chain(name))
     if quarry:
-        yield Hunt(Cause.GUARANTEE, quarry=quarry, kinds=tuple(sorted(_kinds(amounts))))
+        yield Hunt(Cause.GUARANTEE, quarry=quarry, kinds=kinds)
 
 
 def owner_of(trial: Trial, queue: QueueName, amounts: Mapping[str, int]) -> QueueName | None:

@@ -7,6 +7,7 @@ from vc_egpu.core.model.findings import Shortage
 from vc_egpu.core.model.gangs import GangView, Mark, mark_in_any_queue
 from vc_egpu.core.model.plan import Admission, Eviction, Plan, Readiness, Resume, Suspension, Withdrawal
 from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.trial import Trial
 
 
@@ -117,10 +118,10 @@ class Recorder:
 
     def placeless(self, trial: Trial, view: GangView) -> Placeless | None:
         """What is known of gangs that ask for the same, in whichever queue. None: nothing can be known so,
-        since some room is free for this gang alone.
+        since some room is free for this gang alone, or what is kept for queues moves with each admission.
         """
         mark = trial.index.mark(view)
-        if mark is None or trial.claims.any_aside:
+        if mark is None or trial.claims.any_aside or trial.claims.of(ClaimKind.GUARANTEE):
             return None
         return Placeless(self._placeless, mark_in_any_queue(mark))
 
