@@ -1,6 +1,6 @@
 """Why there is no place: how many members would find one, what is short, and why no gang goes for them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -43,7 +43,7 @@ from vc_egpu.core.placing.place import Group, groups_of
 from vc_egpu.core.room import reclaim
 from vc_egpu.core.room.causes import hunts_for, spares
 from vc_egpu.core.room.victims import Guarantees, Prey, are_enough, prey
-from vc_egpu.core.trial.claims import ClaimKind
+from vc_egpu.core.trial.claims import Claim, ClaimKind
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting.diagnosis import request_of
 
@@ -234,49 +234,58 @@ def _shut_by(trial: Trial, view: GangView, group: Group, name: NodeName) -> str:
 # --- other gangs ---------------------------------------------------------------------------------
 
 
-def _standby(trial: Trial, view: GangView, group: Group, free: int) -> Standby | None:
-    """Room that suspended gangs keep, where more members would fit without it."""
-    claims = trial.claims.against(ClaimKind.STANDBY, view)
+def _kept(
+    trial: Trial, kind: ClaimKind, view: GangView, group: Group, free: int
+) -> tuple[int, list[Claim]] | None:
+    """How many members would fit without what is claimed against the gang, and these claims.
+
+    None where no more would fit than do now.
+    """
+    claims = trial.claims.against(kind, view)
     if not claims:
         return None
     with trial.without(claims):
         fit_without = min(_places(trial.ledger, group), len(group.members))
-    if fit_without <= free:
+    return (fit_without, claims) if fit_without > free else None
+
+
+def _cards_of(claims: Iterable[Claim]) -> int:
+    return sum(claim.cards for claim in claims)
+
+
+def _gangs_of(claims: Iterable[Claim]) -> tuple[str, ...]:
+    return tuple(sorted({claim.gang for claim in claims}))
+
+
+def _standby(trial: Trial, view: GangView, group: Group, free: int) -> Standby | None:
+    """Room that suspended gangs keep, where more members would fit without it."""
+    kept = _kept(trial, ClaimKind.STANDBY, view, group, free)
+    if kept is None:
         return None
+    fit_without, claims = kept
     return Standby(
         fit=fit_without,
         memory_mib=sum(claim.memory_mib for claim in claims),
         cores_percent=sum(claim.cores_percent for claim in claims),
-        cards=sum(claim.cards for claim in claims),
-        gangs=tuple(sorted({claim.gang for claim in claims})),
+        cards=_cards_of(claims),
+        gangs=_gangs_of(claims),
         hold_s=trial.policy.suspended_hold_s,
     )
 
 
 def _claimed(trial: Trial, view: GangView, group: Group, free: int) -> Claimed | None:
     """Cards that are claimed for gangs that wait longer, where more members would fit without that."""
-    claims = trial.claims.against(ClaimKind.RESERVATION, view)
-    if not claims:
-        return None
-    with trial.without(claims):
-        fit_without = min(_places(trial.ledger, group), len(group.members))
-    if fit_without <= free:
-        return None
-    gangs = tuple(sorted({claim.gang for claim in claims}))
-    return Claimed(fit_without, sum(claim.cards for claim in claims), gangs)
+    kept = _kept(trial, ClaimKind.RESERVATION, view, group, free)
+    return Claimed(kept[0], _cards_of(kept[1]), _gangs_of(kept[1])) if kept is not None else None
 
 
 def _guaranteed(trial: Trial, view: GangView, group: Group, free: int) -> Guaranteed | None:
     """Cards that are kept for other queues, where more members would fit without that."""
-    claims = trial.claims.against(ClaimKind.GUARANTEE, view)
-    if not claims:
+    kept = _kept(trial, ClaimKind.GUARANTEE, view, group, free)
+    if kept is None:
         return None
-    with trial.without(claims):
-        fit_without = min(_places(trial.ledger, group), len(group.members))
-    if fit_without <= free:
-        return None
-    queues = tuple(sorted({claim.queue for claim in claims}))
-    return Guaranteed(fit_without, sum(claim.cards for claim in claims), queues)
+    queues = tuple(sorted({claim.queue for claim in kept[1]}))
+    return Guaranteed(kept[0], _cards_of(kept[1]), queues)
 
 
 def _own(trial: Trial, view: GangView) -> OwnClaim | None:
