@@ -26,6 +26,7 @@ FLAGS = (
 )  # fmt: skip
 START_S = 60.0
 CALL_S = 60.0
+DISPOSE_S = 5.0
 KEYS = {
     "Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), " ": (32, " "), "Home": (36, ""),
     "End": (35, ""), "ArrowLeft": (37, ""), "ArrowUp": (38, ""), "ArrowRight": (39, ""),
@@ -94,14 +95,16 @@ class Browser:
     def call(self, method: str, session: str = "", /, **parameters: Any) -> Any:
         return self.run(self._call(method, session, parameters))
 
-    async def _call(self, method: str, session: str, parameters: dict[str, Any]) -> Any:
+    async def _call(
+        self, method: str, session: str, parameters: dict[str, Any], timeout_s: float = CALL_S
+    ) -> Any:
         assert self._socket is not None
         self._numbers += 1
         number = self._numbers
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         where = {"sessionId": session} if session else {}
         await self._socket.send_json({"id": number, "method": method, "params": parameters, **where})
-        told = await asyncio.wait_for(future, CALL_S)
+        told = await asyncio.wait_for(future, timeout_s)
         if "error" in told:
             raise BrowserError(f"{method}: {told['error']['message']}")
         return told["result"]
@@ -144,8 +147,11 @@ class Browser:
             )
             yield page
         finally:
-            with suppress(BrowserError):
-                self.call("Target.disposeBrowserContext", browserContextId=context)
+            # Disposal while the tab loads may never be answered: the context then ends with the browser.
+            with suppress(BrowserError, TimeoutError):
+                self.run(
+                    self._call("Target.disposeBrowserContext", "", {"browserContextId": context}, DISPOSE_S)
+                )
 
 
 class Page:
@@ -162,6 +168,12 @@ class Page:
         failed = self.call("Page.navigate", url=url).get("errorText")
         if failed:
             raise BrowserError(failed)
+
+    def reload(self) -> None:
+        """Until the old document is gone."""
+        self.run("window.isOld = true")
+        self.call("Page.reload")
+        self.until("window.isOld === undefined")
 
     def run(self, expression: str) -> Any:
         """The value of an expression; a promise is waited for."""

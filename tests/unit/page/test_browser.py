@@ -393,7 +393,7 @@ def test_chinese_is_the_browsers_choice(browser: Browser, site: Site) -> None:
 def test_another_language_is_chosen_and_remembered(page: Page) -> None:
     page.choose("#language", "zh-Hans")
     page.until_text("队列", "nav")
-    page.run("location.reload()")
+    page.reload()
     page.until_text("等待中", "nav")
 
 
