@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.admission.build import Json, group, pod
@@ -28,7 +29,7 @@ def asks(model: str, choice: str | None = None) -> str:
     return Request(containers=chosen, options=options, choice=choice).encode()
 
 
-def member(index: int, choice: str | None = None, **changes: object) -> Json:
+def member(index: int, choice: str | None = None, **changes: Any) -> Json:
     request = {names.REQUEST: asks(choice or "any", choice)}
     return pod(f"g-w-{index}", index=index, uid=f"pod-{index}", annotations=request, **changes)
 

@@ -211,7 +211,7 @@ class _AnyOf(Attempt):
 
 
 def _none_of(said: Iterable[tuple[str, Verdict]]) -> Finding:
-    """What is short for each option. Of members above the minimum it is said once that they are."""
+    """What is short for each option. That a member is above the minimum is said once."""
     found = [(choice, verdict.finding) for choice, verdict in said if verdict.finding is not None]
     above = next((finding for _, finding in found if isinstance(finding, AboveMinimum)), None)
     if above is None:

@@ -481,7 +481,7 @@ _BY_HOPE: Final = (
     Reason.WAITING_FOR_QUOTA,
     Reason.WAITING_FOR_MODEL,
 )
-"""Of several reasons, the one of the option that is the nearest to its start."""
+"""The reason of the option that is nearest to its start counts for all."""
 
 
 @_said.register

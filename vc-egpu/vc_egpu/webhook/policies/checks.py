@@ -351,6 +351,7 @@ def _pod_groups(identities: Identities) -> Json:
     may_use_high = "authorizer.group('scheduling.k8s.io').resource('priorityclasses')"
     high = f"new[?'{names.PRIORITY}'].orValue('') == 'high'"
     ask = f"'{names.SHARED_PREFIX}', '{names.NATIVE_PREFIX}'"
+    called = "object.metadata.?name.orValue('')"
 
     def judged(group: str) -> str:
         found = f"c.?type.orValue('') == '{names.CONDITION_ADMITTED}'"
@@ -377,9 +378,7 @@ def _pod_groups(identities: Identities) -> Json:
             ),
             "moved": f"oldObject != null && {queue} != oldObject.?spec.?queue.orValue('')",
             # Controllers take a group of this name for their own and count its pods to its queue.
-            "foisted": (
-                f"oldObject == null && object.metadata.?name.orValue('').startsWith('{names.LOOSE_GROUP}')"
-            ),
+            "foisted": f"oldObject == null && {called}.startsWith('{names.LOOSE_GROUP}')",
             "raised": f"variables.{high} && {differs(repr(names.PRIORITY))}",
         },
         validations=[
