@@ -142,6 +142,26 @@ def node(index: int, name: str) -> KwokNode:
     )
 
 
+MAY_USE: Final = (
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "models"},
+        "rules": [
+            {"apiGroups": ["scheduling.volcano.sh"], "resources": ["queues"], "verbs": [names.VERB_USE]}
+        ],
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "models"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "models"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": NAMESPACE}],
+    },
+)
+"""Pods that a ReplicaSet makes count in a queue that their own account may use."""
+
+
 @pytest.fixture(
     scope="module",
     params=["ours", *(pytest.param(conf, marks=pytest.mark.volcano) for conf in ("own", "stock"))],
@@ -167,7 +187,10 @@ def models(request: pytest.FixtureRequest) -> Iterator[Models]:
             VolcanoProcesses.of(cluster, theirs, conf).start(webhook=False)
         body: Mapping[str, Any] = {"metadata": {"name": NAMESPACE}}
         ours.kit.api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **body})
-        yield Models(ours)
+        models = Models(ours)
+        for document in MAY_USE:
+            models.apply(document)
+        yield models
 
 
 def test_by_wish_by_room_and_by_cap(models: Models) -> None:
