@@ -33,7 +33,7 @@ class Knobs:
     oversubscribe: bool = False
     """Its memory may spill to the host."""
     best: bool = False
-    """Of its alternatives, the one that starts soonest is chosen while none can start."""
+    """While none of its alternatives can start, the one that will start soonest is chosen."""
     mixes: bool = False
     """Members of its gang may take different models, where it names several."""
     warnings: list[str] = field(default_factory=list)
