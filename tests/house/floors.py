@@ -62,6 +62,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "parts",
         "loop",
         "serving",
+        "growing",
         "main",
     ),
     "vc_egpu.webhook": ("protocol", "reviews", "serving", "main", "policies"),
