@@ -24,6 +24,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "waiting",
         "standing",
         "admit",
+        "choice",
         "decide",
     ),
     "vc_egpu.volcano": ("api", "words", "room", "podspec", "codec"),
