@@ -11,6 +11,7 @@ from unit.webhook.pod_reviews import complete, group, of_job, refusal, waits
 from unit.webhook.world import (
     JOB_CONTROLLER,
     NAMESPACE,
+    OPERATOR,
     Json,
     container,
     context,
@@ -26,6 +27,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.webhook.protocol.context import Context
 from vc_egpu.webhook.reviews.jobs.review import review_job
 from vc_egpu.webhook.reviews.pods import review_pod
+from vc_egpu.webhook.reviews.queues import review_queue
 
 LISTED = {names.USE_MODELS: "h20,v100-32g"}
 BOTH = {"volcano.sh/vgpu-h20": "4", "volcano.sh/vgpu-v100-32g": "4"}
@@ -174,6 +176,13 @@ def test_another_list_of_models_is_checked_as_a_new_ask() -> None:
 def test_nobody_but_the_admission_layer_chooses() -> None:
     forged = a_job(annotations={names.CHOICE: "h20"})
     assert "written by the admission layer alone" in job_reviews.refusal(forged, world())
+
+
+def test_a_cap_on_any_model_is_warned_of() -> None:
+    edited = queue("a", capability={**BOTH, names.ANY_MODEL: "4"})
+    decision = review_queue(update(edited, queue("a", capability=BOTH), OPERATOR), world())
+    assert decision.allowed
+    assert any("counts nothing" in warning for warning in decision.warnings)
 
 
 # --- alternatives ------------------------------------------------------------------------------------
