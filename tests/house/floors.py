@@ -14,6 +14,7 @@ NATIVE: Final = NODE / "native"
 
 FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.core": (
+        "topology",
         "model",
         "books",
         "check",

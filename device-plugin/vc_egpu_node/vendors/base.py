@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
+from vc_egpu.core.topology.links import Near
+
 ComputeMode = Literal["", "others", "all"]
 """All may use the card; one program alone may, at a time (exclusive process); no program may (prohibited)."""
 
@@ -59,6 +61,12 @@ class CardReading:
     """Which programs the card's own mode keeps out."""
     links: Mapping[str, int] = field(default_factory=dict)
     """Peer UUID to number of direct links."""
+    switch_links: int = 0
+    """Links that end at a switch, which all cards of the node share."""
+    link_mb_s: int = 0
+    """What one link carries each way, in MB/s; 0: that is not known."""
+    near: Mapping[str, Near] = field(default_factory=dict)
+    """Peer UUID to the way there over PCIe."""
     facts: CardFacts = NoFacts()
 
 
