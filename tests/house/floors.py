@@ -119,6 +119,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "views",
         "live",
         "tenant",
+        "sites",
         "parser",
         "completion",
         "commands",
