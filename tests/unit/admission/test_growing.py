@@ -104,8 +104,13 @@ def test_a_gang_that_takes_any_of_several_models_asks_for_the_first_that_lacks_c
     snapshot = world(("ns/a", 9, replace(make.shape(), options=options)))
     limit = Limit(QueueName("q"), "volcano.sh/vgpu-t4", 9, 0, 4)
     request = findings.Request(9, ())
-    short = [findings.Shortage(request, QueueName("q"), 9, 0), findings.NoModel("l20", native=False)]
-    found = NoOption(tuple(zip(asks, [findings.OverCap(request, limit), *short], strict=True)))
+    found = NoOption(
+        (
+            ("t4", findings.OverCap(request, limit)),
+            ("h20", findings.Shortage(request, QueueName("q"), 9, 0)),
+            ("l20", findings.NoModel("l20", native=False)),
+        )
+    )
     said = verdicts(snapshot, say.verdict(found))
     assert [need(snapshot, said, name, EMPTY).nodes for name in asks] == [0, 2, 0]
 
