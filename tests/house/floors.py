@@ -15,6 +15,7 @@ NATIVE: Final = NODE / "native"
 FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.core": (
         "layouts",
+        "environments",
         "topology",
         "model",
         "books",
@@ -29,7 +30,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "choice",
         "decide",
     ),
-    "vc_egpu.volcano": ("api", "words", "room", "podspec", "codec"),
+    "vc_egpu.volcano": ("api", "words", "room", "podspec", "needs", "codec"),
     "vc_egpu.kube": (
         "backoff",
         "pace",

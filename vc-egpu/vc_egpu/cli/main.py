@@ -24,6 +24,7 @@ PROCESSES: Final = {
         "vc_egpu.usage.main",
         "idle cards, right sizes, gains, pairs and costs, from Prometheus or Parquet",
     ),
+    "environments": ("vc_egpu.volcano.needs.main", "checks a table of what software needs of nodes"),
     "sim": ("vc_egpu.sim.main", "replays work on a cluster in memory, under several placement policies"),
     "kubectl": (
         "vc_egpu.cli.kubectl",

@@ -91,6 +91,17 @@ class RequestOption(Wire):
     containers: Annotated[dict[ContainerName, ContainerRequest], Field(min_length=1, max_length=64)]
 
 
+class RequestNeeds(Wire):
+    """What a pod's program needs of its node, as the webhook compiled it."""
+
+    text: Annotated[str, Field(max_length=512)] = ""
+    """As the user wrote it, or the names of the variables that said so."""
+    ways: Annotated[tuple[Annotated[str, Field(max_length=4096)], ...], Field(min_length=1, max_length=64)]
+    """Any of these; in each, conditions on facts of nodes with commas between them."""
+    presumed: bool | None = None
+    """Read off the containers: what a node does not tell is taken for met."""
+
+
 class Request(Wire):
     """``egpu.volcano.sh/request``: a pod's asks by container; empty for members without cards.
 
@@ -110,6 +121,7 @@ class Request(Wire):
     """Members of its gang may take different options."""
     order: Literal["best"] | None = None
     """``best``: while none can start, the option that will start soonest is chosen."""
+    needs: RequestNeeds | None = None
 
     @model_validator(mode="after")
     def _chosen(self) -> Self:

@@ -1,0 +1,118 @@
+"""What a program needs of its node's software, and whether the facts of a node meet it.
+
+A need is met in any of several ways; a way is met where all its atoms are. A fact with several values (the
+capabilities of different cards) meets an atom only where each value does.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from vc_egpu.core.environments.versions import Version, VersionError, parse
+
+Facts = tuple[tuple[str, tuple[str, ...]], ...]
+"""What a node tells: (name, values), in the order of names, as ``("driver", ("550.54.14",))``."""
+NO_FACTS: Final[Facts] = ()
+OPERATORS: Final = ("==", "!=", "<=", ">=", "<", ">", "=", "in")
+"""``==`` takes the whole line (2.6 is met by 2.6.1), ``=`` this one version, ``in`` any of several lines."""
+WORDS: Final = frozenset({"arch", "kind", "brand", "network"})
+"""Facts that are words and have no order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """One condition on one fact; an empty ``op``: that the fact is known."""
+
+    fact: str
+    op: str = ""
+    value: str = ""
+    """For ``in``: several, with a bar between them."""
+
+    def __str__(self) -> str:
+        return f"{self.fact} in {self.value}" if self.op == "in" else f"{self.fact}{self.op}{self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a program needs of its node; without ways it needs nothing."""
+
+    text: str = ""
+    """As its user wrote it, for sentences."""
+    ways: tuple[tuple[Atom, ...], ...] = ()
+    presumed: bool = False
+    """The stack read it off the program itself: what a node does not tell is taken for met."""
+
+
+NO_NEEDS: Final = Needs()
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a node lacks: the atom, and what the node has instead; empty: it does not tell."""
+
+    needed: str
+    fact: str
+    has: str = ""
+
+
+def lacking(needs: Needs, facts: Facts) -> tuple[Want, ...]:
+    """What a node with these facts lacks: of the way that lacks least. Empty: it meets the needs."""
+    known = dict(facts)
+    least: tuple[Want, ...] | None = None
+    for way in needs.ways:
+        wants = tuple(
+            Want(str(atom), atom.fact, "|".join(known.get(atom.fact, ())))
+            for atom in way
+            if not _met(atom, known.get(atom.fact, ()), presumed=needs.presumed)
+        )
+        if not wants:
+            return ()
+        # What is told and too old says more than what is not told.
+        if least is None or (len(wants), not wants[0].has) < (len(least), not least[0].has):
+            least = wants
+    return least or ()
+
+
+def meeting(needs: Needs, facts: Iterable[Facts]) -> frozenset[Facts]:
+    """Those of the sets of facts that meet the needs. Equal nodes are looked at once."""
+    return frozenset(each for each in set(facts) if not lacking(needs, each))
+
+
+def _met(atom: Atom, values: tuple[str, ...], *, presumed: bool) -> bool:
+    if not values:
+        return presumed
+    if not atom.op:
+        return True
+    if atom.fact in WORDS:
+        return all(_word_holds(value.lower(), atom.op, atom.value.lower()) for value in values)
+    try:
+        return all(holds(parse(value), atom.op, atom.value) for value in values)
+    except VersionError:
+        return presumed  # as if the node did not tell
+
+
+def _word_holds(word: str, op: str, wanted: str) -> bool:
+    among = word in wanted.split("|")
+    return not among if op == "!=" else among and op in {"==", "=", "in"}
+
+
+def holds(version: Version, op: str, value: str) -> bool:
+    """Whether ``version op value``. Raises :class:`.versions.VersionError` for a value that is no version."""
+    if op == "in":
+        return any(parse(line).is_line_of(version) for line in value.split("|"))
+    wanted = parse(value)
+    match op:
+        case "==":
+            return wanted.is_line_of(version)
+        case "!=":
+            return not wanted.is_line_of(version)
+        case "=":
+            return wanted.key == version.key
+        case "<":
+            return version.key < wanted.key
+        case "<=":
+            return version.key <= wanted.key
+        case ">":
+            return version.key > wanted.key
+        case _:
+            return version.key >= wanted.key

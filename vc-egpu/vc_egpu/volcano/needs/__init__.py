@@ -1,0 +1,1 @@
+"""Texts and tables of what programs need: see the README."""
