@@ -45,6 +45,11 @@ class NodeOrder(Protocol):
 class CardChoice(Protocol):
     """The choice of a set of cards for one ask. It sees all open cards, so it may choose linked ones."""
 
+    @property
+    def card_by_card(self) -> bool:
+        """Whether each card has a rank of its own: the best set of two has the best card in it."""
+        ...
+
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         """The set that the ask gets: ``ask.cards`` of ``cards``. Fewer where the policy finds no such set."""
         ...
@@ -87,6 +92,10 @@ class _ByKey:
 
     key: _Key
 
+    @property
+    def card_by_card(self) -> bool:
+        return True
+
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         del scene
         key = self.key
@@ -115,6 +124,10 @@ class _ByCardScore:
 
     score: Callable[[Scene, AskNeed], Mapping[int, tuple[int, ...]]]
     """By column, for open cards and others; empty where nothing tells them apart."""
+
+    @property
+    def card_by_card(self) -> bool:
+        return False
 
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         by_col = self.score(scene, ask) if len(cards) > ask.cards else {}
