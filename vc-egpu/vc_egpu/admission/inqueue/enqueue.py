@@ -22,9 +22,9 @@ from vc_egpu.core.books.capacity import MANY
 from vc_egpu.core.model.cluster import ShareClass
 from vc_egpu.core.model.resources import shape_key
 from vc_egpu.volcano.api.containers import IN_SPEC
-from vc_egpu.volcano.codec import plans, pod_codec
+from vc_egpu.volcano.codec import options, plans, pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
-from vc_egpu.volcano.codec.request import AskError, read_pod
+from vc_egpu.volcano.codec.request import AskError
 from vc_egpu.volcano.podspec.node_wishes import excess, long_list
 from vc_egpu.volcano.podspec.plugin_ports import plugin_ports, with_ports
 from vc_egpu.volcano.words import names
@@ -199,8 +199,12 @@ def template(job: Document, table: ModelTable, runtime_classes: Mapping[str, Doc
         spec = pod_template.get("spec") or {}
         metadata = pod_template.get("metadata") or {}
         try:
-            wished = (metadata.get("annotations") or {}).get(names.OVERSUBSCRIBE) == "true"
-            request = read_pod(spec, table).request(oversubscribe=wished)
+            said = metadata.get("annotations") or {}
+            ask = options.read(spec, said, table)
+            request = ask.request(
+                oversubscribe=said.get(names.OVERSUBSCRIBE) == "true",
+                mixes=said.get(names.MIX_MODELS) == "true",
+            )
             name = plans.task_name(str(task["name"]))
             full = _filled_in(job, name, spec, runtime_classes)
             document = _as_pod(job, name, metadata, full, request.encode())

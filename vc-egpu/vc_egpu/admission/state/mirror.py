@@ -165,10 +165,10 @@ class Mirror:
 
     # --- own writes ------------------------------------------------------------------------------
 
-    def book(self, key: str, plan: PlanRecord) -> None:
-        """A plan is about to be written; it counts from now on."""
+    def book(self, key: str, plan: PlanRecord, choice: str = "") -> None:
+        """A plan is about to be written, and a choice with it; both count from now on."""
         group = self.groups[key]
-        group.booked = plan
+        group.booked, group.choosing = plan, choice
         self._refresh(key, group)
 
     def unbook(self, key: str) -> None:
@@ -176,7 +176,7 @@ class Mirror:
         group = self.groups.get(key)
         if group is not None and group.booked is not None:
             stands = group.plan is not None and group.plan.plan_id == group.booked.plan_id
-            group.booked = None
+            group.booked, group.choosing = None, ""
             self._refresh(key, group)
             self.agenda.look_at(key)
             if not stands or key in self.waiting:

@@ -209,6 +209,9 @@ def shape_key(shape: PodShape) -> ShapeKey:
         shape.neighbours.spread,
         shape.neighbours.selected_by,
         shape.runtime_s,
+        shape.options,
+        shape.choice,
+        shape.mixes,
     )
 
 
@@ -230,6 +233,7 @@ def parts_of(shape: PodShape) -> int:
                 shape.avoid_models,
                 shape.neighbours.avoids,
                 shape.neighbours.selected_by,
+                shape.options,
             ),
         )
     )
