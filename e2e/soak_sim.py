@@ -1,6 +1,7 @@
 """A long life of a busy cluster on a virtual clock: prints one JSON object as its last line.
 
     python e2e/soak_sim.py [--decisions 1000000] [--nodes 64] [--seed 1] [--seconds 1800] [--lives 2]
+                           [--usage-half-life-s 0]
 
 The real ``decide`` decides for 64 nodes of eight cards. Ten tenants below two parents submit gangs of 1 to 64
 from a heavy tail, of three classes; half of the tenants always have work. They have weights 1 to 4, deserved
@@ -46,7 +47,8 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
 )
 from vc_egpu.core.model.plan import Plan
-from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.policy import Policy, RecentUse
+from vc_egpu.core.queues.recent import averaged
 from vc_egpu.sim.world import World
 
 GIB: Final = 1 << 30
@@ -96,9 +98,9 @@ class Tally:
 class Soak:
     """The cluster, its tenants, and what happens to them."""
 
-    def __init__(self, nodes: int, seed: int) -> None:
+    def __init__(self, nodes: int, seed: int, half_life_s: float = 0.0) -> None:
         self.rng = random.Random(seed)
-        self.world = World(Policy(), {"h20": H20_MIB})
+        self.world = World(Policy(recent=RecentUse(half_life_s)), {"h20": H20_MIB})
         self.tally = Tally()
         self.lives: dict[str, Life] = {}
         self.born = 0
@@ -238,7 +240,10 @@ class Soak:
     # --- decisions -------------------------------------------------------------------------------
 
     def _decide(self, only: list[str] | None) -> None:
-        before = self.world.snapshot()
+        before, policy = self.world.snapshot(), self.world.policy
+        if policy.recent.half_life_s > 0:
+            recent = averaged(policy.recent, index_of(before).uses.total, self.world.now)
+            self.world.policy = replace(policy, recent=recent)
         plan = self.world.decide(only)
         self._judge(plan)
         self.world.apply(plan)
@@ -292,9 +297,9 @@ def jain(shares: list[float]) -> float:
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
-def live(seed: int, nodes: int, decisions: int, seconds: float) -> dict[str, Any]:
+def live(seed: int, nodes: int, decisions: int, seconds: float, half_life_s: float) -> dict[str, Any]:
     """One life, as the numbers that can be put together with those of other lives."""
-    soak, began = Soak(nodes, seed), time.perf_counter()
+    soak, began = Soak(nodes, seed, half_life_s), time.perf_counter()
     soak.begin()
     while soak.tally.decisions < decisions and time.perf_counter() - began < seconds:
         soak.world.engine.step()
@@ -304,6 +309,7 @@ def live(seed: int, nodes: int, decisions: int, seconds: float) -> dict[str, Any
         "jain": jain(shares),
         "gangs": soak.born,
         "virtual_hours": soak.world.now / 3600,
+        "cpu_s": time.process_time(),
     }
 
 
@@ -315,10 +321,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first life; the next ones follow")
     parser.add_argument("--seconds", type=float, default=1800.0, help="end after so long in any case")
     parser.add_argument("--lives", type=int, default=2, help="clusters that live at the same time")
+    parser.add_argument("--usage-half-life-s", type=float, default=0.0, help="as of the controller")
     flags = parser.parse_args()
     began = time.perf_counter()
     each = -(-flags.decisions // flags.lives)
-    one = partial(live, nodes=flags.nodes, decisions=each, seconds=flags.seconds)
+    one = partial(
+        live,
+        nodes=flags.nodes,
+        decisions=each,
+        seconds=flags.seconds,
+        half_life_s=flags.usage_half_life_s,
+    )
     with ProcessPoolExecutor(flags.lives) as pool:
         lives = list(pool.map(one, range(flags.seed, flags.seed + flags.lives)))
     found = figures(lives, time.perf_counter() - began)
@@ -346,6 +359,7 @@ def figures(lives: list[dict[str, Any]], took_s: float) -> dict[str, Any]:
         "virtual_hours": round(sum(life["virtual_hours"] for life in lives), 1),
         "seconds": round(took_s, 1),
         "decisions_per_s": round(decisions / took_s, 1),
+        "decisions_per_cpu_s": round(decisions / sum(life["cpu_s"] for life in lives), 1),
     }
 
 

@@ -57,9 +57,9 @@ class Relief:
         _count(self._trial, self._less, changed, sign)
 
     def is_enough_without(self, quota: Quota) -> bool:
-        """Whether the caps allow the members once so much less is used. ``quota``: by :func:`quota_by_queue`.
+        """Whether the caps allow the members once so much less is used.
 
-        Of pods none of which is taken to be gone already.
+        ``quota``: by :func:`quota_by_queue`, of pods that are not taken to be gone already.
         """
         before, self._less = self._less, {name: dict(less) for name, less in self._less.items()}
         for name, amounts in quota.items():
