@@ -1,7 +1,7 @@
 """What queues had lately, for the order among them.
 
-Without it a queue that was idle for a day and one that took all cards until now stand the same as soon as
-both have none. A half-life of some hours gives the first one a start.
+Without it only what queues have now counts. One that was idle for a day is then the same as one that had all
+cards until now. A half-life of some hours gives the first one a start.
 """
 
 from collections.abc import Mapping
