@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from vc_egpu.core.model.policy import NOT_PLACED_BY_YET, PLACEMENTS
+from vc_egpu.core.model.policy import PLACEMENTS
 from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.codec.pod_codec import models_like
 from vc_egpu.volcano.codec.request import PodAsk
@@ -146,9 +146,7 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
             f"nothing of it spills; name {names.LIMIT_MEMORY} too"
         )
     for name in (names.CARD_POLICY, names.NODE_POLICY):
-        asked = _one_of(annotations, name, PLACEMENTS, path)
-        if asked in NOT_PLACED_BY_YET:
-            knobs.warnings.append(f'{name}: "{asked}" is not there yet, the default is used')
+        _one_of(annotations, name, PLACEMENTS, path)
     _check_span(annotations, path)
     for name in CARD_LISTS:
         _list(annotations, name, path)
