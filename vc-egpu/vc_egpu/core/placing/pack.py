@@ -61,6 +61,12 @@ class Board:
             if kind >= 0
         ]
 
+    @property
+    def links_are_alike(self) -> bool:
+        """Whether no card is worth more than another by how it is linked."""
+        wiring = self._ledger.wired[self.row]
+        return wiring is None or wiring.uniform
+
     def _open(self, ask: AskNeed, allowed: Flags | None) -> list[Slot]:
         if allowed is None:
             return [slot for slot in self.slots if slot.takes(ask)]
@@ -193,7 +199,7 @@ def fill(board: Board, need: Need, count: int, choice: CardChoice) -> list[Assig
 
 
 def _fill_by(board: Board, need: Need, count: int, choice: CardChoice) -> list[Assignment]:
-    if choice.card_by_card and not need.spills and _is_one_whole_card(need):
+    if choice.card_by_card and board.links_are_alike and not need.spills and _is_one_whole_card(need):
         return board.choose_whole(need, count, choice)
     placed: list[Assignment] = []
     while len(placed) < count:

@@ -49,7 +49,8 @@ class CardChoice(Protocol):
 
     @property
     def card_by_card(self) -> bool:
-        """Whether each card has a rank of its own: the best set of two has the best card in it."""
+        """Whether each card has a rank of its own, where links are alike: the best set of two has the best
+        card in it."""
         ...
 
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
