@@ -2,7 +2,6 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from vc_egpu.core.environments.needs import Atom, Needs, holds, lacking
 from vc_egpu.core.environments.versions import Version, VersionError, parse
 from vc_egpu.volcano.needs import nvidia, text
@@ -39,7 +38,7 @@ def test_versions_have_one_order(one: str, two: str, three: str) -> None:
 
 
 @given(NUMBERS, BUILD)
-def test_a_candidate_is_before_its_release_and_a_post_release_after_it(numbers: list[int], build: str) -> None:
+def test_a_candidate_is_before_its_release_and_a_post_after_it(numbers: list[int], build: str) -> None:
     release = ".".join(map(str, numbers))
     before, after = parse(f"{release}.RC1{build}"), parse(f"{release}.post1{build}")
     assert before.key < parse(release).key < after.key
@@ -85,7 +84,10 @@ def test_any_value_of_an_image_is_read(value: str) -> None:
     assert len(ways) <= nvidia.MOST_WAYS
 
 
-@given(st.lists(st.lists(ATOMS, min_size=1, max_size=3).map(tuple), min_size=1, max_size=3).map(tuple), versions())
+WAYS = st.lists(st.lists(ATOMS, min_size=1, max_size=3).map(tuple), min_size=1, max_size=3).map(tuple)
+
+
+@given(WAYS, versions())
 def test_a_need_is_met_where_one_way_is(ways: tuple[tuple[Atom, ...], ...], value: str) -> None:
     """Against a dumb reading of it; a node that tells nothing meets what is presumed, and nothing else."""
     facts = tuple((name, (value,)) for name in sorted(text.NODE_FACTS[:5]))

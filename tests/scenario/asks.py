@@ -1,7 +1,9 @@
 """Words of the scenario language as values: ``key=value`` options, amounts, and what a pod asks for."""
 
+from vc_egpu.core.environments.needs import NO_NEEDS, Needs
 from vc_egpu.core.model.cluster import AskOption, CardAsk, CardId, PodShape, Resources, Toleration
 from vc_egpu.core.model.neighbours import Neighbours, Spread
+from vc_egpu.volcano.needs import text
 
 MODELS = {"h20": 98304, "t4": 15360, "a100-80g": 81920}
 """Memory of one card in MiB."""
@@ -66,7 +68,14 @@ def shape(options: dict[str, str]) -> PodShape:
         ),
         mixes="mixes" in options,
         takes_soonest="soonest" in options,
+        needs=_needs(options),
     )
+
+
+def _needs(options: dict[str, str]) -> Needs:
+    presumed = "presumes" in options
+    written = options.get("presumes", options.get("needs", ""))
+    return Needs(written, (text.read(written),), presumed) if written else NO_NEEDS
 
 
 def neighbours(options: dict[str, str]) -> Neighbours:

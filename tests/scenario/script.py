@@ -6,7 +6,7 @@ After every command the invariants are checked. The commands::
     node n1 h20=4 cpu=64 memory=256Gi       cards by model; also mode=native, sharers=2, ratio=1.5,
                                             taint=key=value:NoSchedule, label=zone=a, slots=12,
                                             memory-ratio=2, host=64Gi, for=low (the class of both ratios),
-                                            pods=110
+                                            pods=110, driver=550.54, cuda=12.4, capability=8.0
     ill n1/0 | well n1/0                    a card takes nothing new, or recovers
     cordon n1 | uncordon n1 | drop n1       the node
     silent n1 | back n1                     its kubelet falls silent: who is there stays; or is back
@@ -24,6 +24,8 @@ After every command the invariants are checked. The commands::
                                             any=h20;t4 (one of these models, cards=2 of it; memory=50% is
                                             of the chosen model), mixes (not all members the same),
                                             soonest (none can start: the one that will be the first to),
+                                            needs=driver>=550 (of the node's software),
+                                            presumes=cuda>=12.4 (read off its image),
                                             runtime=600 (seconds within which its pods end),
                                             is=web (a label), apart-from=web;db (pods that it avoids on its
                                             node), spread=web:2 (evenly with these, maxSkew 2),
@@ -146,6 +148,9 @@ class Script:
                     pods=int(options.get("pods", "110")),
                 ),
                 labels={key: value},
+                environment=tuple(
+                    (fact, (options[fact],)) for fact in ("capability", "cuda", "driver") if fact in options
+                ),
                 taints=tuple(taints),
                 mode=Mode(options.get("mode", "shared")),
                 cards=tuple(cards),

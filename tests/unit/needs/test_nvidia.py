@@ -1,7 +1,6 @@
 """The grammar of NVIDIA_REQUIRE_*, by cases of it."""
 
 import pytest
-
 from vc_egpu.core.environments.needs import Needs, lacking
 from vc_egpu.volcano.needs import nvidia
 
@@ -53,7 +52,7 @@ CASES = [
     ("driver>=0550", True),
     ("driver<=550.54.14.0", True),
 ]
-IGNORED = ["", "cuda", "cuda~12", "cuda>=", "cuda>=x", "cuda>=12.x", "colour=red", "brand>tesla", "cuda>=12..4"]
+IGNORED = ["", "cuda", "cuda~12", "cuda>=", "cuda>=x", "colour=red", "brand>tesla", "cuda>=12..4"]
 
 
 def test_forty_cases_of_the_grammar() -> None:
@@ -61,7 +60,7 @@ def test_forty_cases_of_the_grammar() -> None:
 
 
 @pytest.mark.parametrize(("value", "holds"), CASES)
-def test_a_case_of_the_grammar(value: str, holds: bool) -> None:  # noqa: FBT001 - a table's column
+def test_a_case_of_the_grammar(value: str, holds: bool) -> None:
     ways, ignored = nvidia.terms(value)
     assert not ignored
     assert (not lacking(Needs("", ways, presumed=True), NODE)) is holds

@@ -17,7 +17,7 @@ from vc_egpu.cli.doctor.stack import removal_findings
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
 from vc_egpu.cli.live import cordon, events, top
 from vc_egpu.cli.tenant import run as tenants
-from vc_egpu.cli.views import cards, queues, render, waiting, why
+from vc_egpu.cli.views import cards, nodes, queues, render, waiting, why
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import PODS, QUEUES
 
@@ -62,6 +62,11 @@ def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> 
         chosen = tuple(row for row in report.queues if row.name in options.queue)
         report = dataclasses.replace(report, queues=chosen)
     return Answer(report, render.queues(report), again=render.queues)
+
+
+def _nodes(api: ApiConnection, _namespace: str, _options: argparse.Namespace) -> Answer:
+    report = nodes.read(api)
+    return Answer(report, nodes.shown(report), again=nodes.shown)
 
 
 def _events(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
@@ -145,6 +150,7 @@ def without_cluster(options: argparse.Namespace) -> Answer | None:
 COMMANDS: Final[Mapping[str, Command]] = {
     "cards": _cards,
     "why": _why,
+    "nodes": _nodes,
     "queues": _queues,
     "top": _top,
     "events": _events,

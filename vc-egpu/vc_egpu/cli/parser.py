@@ -46,6 +46,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("cards", "every card and who shares it", _cards),
         ("clusters", "many clusters: cards by model, and what waits", _clusters),
         ("why", "why a Job waits, or what it got", _why),
+        ("nodes", "nodes with cards: driver, CUDA, capability", _nodes),
         ("queues", "caps, use, who waits by reason", _queues),
         ("top", "what each container uses of its cards now", _top),
         ("events", "what was done for whom, and why", _events),
@@ -134,6 +135,10 @@ def _cordon(flags: argparse.ArgumentParser) -> None:
 def _cards(flags: argparse.ArgumentParser) -> None:
     _rows(flags)
     flags.add_argument("--node", help="this node only, with the UUIDs of its cards")
+
+
+def _nodes(flags: argparse.ArgumentParser) -> None:
+    _rows(flags)
 
 
 def _why(flags: argparse.ArgumentParser) -> None:

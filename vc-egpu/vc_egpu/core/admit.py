@@ -160,7 +160,7 @@ class _Minimum(Attempt):
             core = self._cores[number]
             limit = _cap(self._trial, self._view, core)
             over = diagnosis.over_cap(limit, core) if limit is not None else None
-            self._found[number] = over or diagnosis.no_model(self._trial, core)
+            self._found[number] = over or diagnosis.no_nodes(self._trial, core)
         return self._found[number]
 
     def place(self) -> None:
@@ -295,7 +295,7 @@ class _Surplus(Attempt):
             found = diagnosis.over_cap(self._limit, first)
         else:
             one = tuple(self._allowed[:1])
-            found = diagnosis.no_model(trial, one) or _no_room(trial, view, one)
+            found = diagnosis.no_nodes(trial, one) or _no_room(trial, view, one)
         found = diagnosis.above_minimum(view, len(self._waiting), found)
         self._record.waits(view, say.verdict(found))
 

@@ -26,6 +26,7 @@ _HELD_UP: Final = frozenset(
         Reason.WAITING_FOR_QUOTA,
         Reason.WAITING_FOR_CARDS,
         Reason.WAITING_FOR_MODEL,
+        Reason.WAITING_FOR_ENVIRONMENT,
         Reason.WAITING_FOR_TURN,
     }
 )

@@ -28,6 +28,7 @@ _NO_ROOM: Final = frozenset(
         Reason.WAITING_FOR_CARDS,
         Reason.WAITING_FOR_TURN,
         Reason.WAITING_FOR_MODEL,
+        Reason.WAITING_FOR_ENVIRONMENT,
         Reason.WAITING_FOR_EVICTION,
     }
 )

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from vc_egpu.core.books.ledger import Flags, Ints, Ledger
+from vc_egpu.core.environments.needs import NO_NEEDS, lacking, meeting
 from vc_egpu.core.model.cluster import Node, NodeName, PodShape, Requirement, Taint, Toleration
 from vc_egpu.core.model.resources import parts_of
 
@@ -20,7 +21,7 @@ _BEYOND: Final = 1 << 63
 """Kubernetes compares integers of 64 bits."""
 _DIGITS: Final = 63
 """As long as a label's value may be."""
-_MAX_MASKS: Final = 512
+_MAX_MASKS: Final = 2048
 _MAX_PARTS: Final = 100_000
 """Makers of pods decide how many shapes there are, and how large. Beyond this the masks start over."""
 
@@ -29,7 +30,7 @@ StaticKey = tuple[object, ...]
 
 def static_key(shape: PodShape) -> StaticKey:
     """The part of a shape that :func:`accepts` looks at; equal keys are answered once."""
-    return (shape.node_selector, shape.affinity_terms, shape.tolerations)
+    return (shape.node_selector, shape.affinity_terms, shape.tolerations, shape.needs)
 
 
 def accepts(node: Node, shape: PodShape) -> bool:
@@ -40,8 +41,11 @@ def accepts(node: Node, shape: PodShape) -> bool:
 def accepting(nodes: Sequence[Node], shape: PodShape) -> set[NodeName]:
     """Those of the nodes that accept the shape. One requirement after the other for all of them: node by node
     its affinity takes ten times as long."""
-    bare = replace(shape, affinity_terms=())
+    bare = replace(shape, affinity_terms=(), needs=NO_NEEDS)
     left = [node for node in nodes if accepts(node, bare)]
+    if shape.needs.ways:
+        fit = meeting(shape.needs, (node.environment for node in left))
+        left = [node for node in left if node.environment in fit]
     if not shape.affinity_terms:
         return {node.name for node in left}
     found: set[NodeName] = set()
@@ -63,6 +67,11 @@ def why_not(node: Node, shape: PodShape) -> str:
             return f"node selector {key}={value}"
     if shape.affinity_terms and not any(_those_of(term, [node]) for term in shape.affinity_terms):
         return "node affinity"
+    wants = lacking(shape.needs, node.environment)
+    if wants:
+        return f"{wants[0].needed} is needed, " + (
+            f"it has {wants[0].has}" if wants[0].has else "it does not tell"
+        )
     return ""
 
 

@@ -4,9 +4,11 @@ A need is met in any of several ways; a way is met where all its atoms are. A fa
 capabilities of different cards) meets an atom only where each value does.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
 
 from vc_egpu.core.environments.versions import Version, VersionError, parse
 
@@ -15,6 +17,13 @@ Facts = tuple[tuple[str, tuple[str, ...]], ...]
 NO_FACTS: Final[Facts] = ()
 OPERATORS: Final = ("==", "!=", "<=", ">=", "<", ">", "=", "in")
 """``==`` takes the whole line (2.6 is met by 2.6.1), ``=`` this one version, ``in`` any of several lines."""
+_COMPARES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 WORDS: Final = frozenset({"arch", "kind", "brand", "network"})
 """Facts that are words and have no order."""
 
@@ -41,6 +50,14 @@ class Needs:
     ways: tuple[tuple[Atom, ...], ...] = ()
     presumed: bool = False
     """The stack read it off the program itself: what a node does not tell is taken for met."""
+    _hash: int = field(init=False, compare=False, repr=False, default=0)
+    """Worked out once: each decision looks up by it what all nodes are like."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.text, self.ways, self.presumed)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 NO_NEEDS: Final = Needs()
@@ -73,6 +90,13 @@ def lacking(needs: Needs, facts: Facts) -> tuple[Want, ...]:
     return least or ()
 
 
+@lru_cache(maxsize=4096)
+def wanting(needs: Needs, facts: frozenset[Facts]) -> tuple[tuple[Facts, tuple[Want, ...]], ...]:
+    """What nodes lack by their facts, where all of them lack something; empty where one meets the needs."""
+    found = tuple((each, lacking(needs, each)) for each in sorted(facts))
+    return found if all(wants for _, wants in found) else ()
+
+
 def meeting(needs: Needs, facts: Iterable[Facts]) -> frozenset[Facts]:
     """Those of the sets of facts that meet the needs. Equal nodes are looked at once."""
     return frozenset(each for each in set(facts) if not lacking(needs, each))
@@ -101,18 +125,6 @@ def holds(version: Version, op: str, value: str) -> bool:
     if op == "in":
         return any(parse(line).is_line_of(version) for line in value.split("|"))
     wanted = parse(value)
-    match op:
-        case "==":
-            return wanted.is_line_of(version)
-        case "!=":
-            return not wanted.is_line_of(version)
-        case "=":
-            return wanted.key == version.key
-        case "<":
-            return version.key < wanted.key
-        case "<=":
-            return version.key <= wanted.key
-        case ">":
-            return version.key > wanted.key
-        case _:
-            return version.key >= wanted.key
+    if op in {"==", "!="}:
+        return wanted.is_line_of(version) is (op == "==")
+    return _COMPARES[op](version.key, wanted.key)

@@ -11,7 +11,13 @@ from typing import Final
 
 LONGEST: Final = 64
 _LONGEST_NUMBER: Final = 9
-_STAGES: Final = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "c": -1, "rc": -1, "pre": -1, "post": 1}
+_STAGES: Final = {
+    "dev": -4,
+    **dict.fromkeys(("a", "alpha"), -3),
+    **dict.fromkeys(("b", "beta"), -2),
+    **dict.fromkeys(("c", "rc", "pre"), -1),
+    "post": 1,
+}
 """Words that a version may hold, in the order of what they name; the release itself is 0."""
 
 

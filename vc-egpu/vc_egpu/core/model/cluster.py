@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType, TypeVar
 
+from vc_egpu.core.environments.needs import NO_FACTS, NO_NEEDS, Facts, Needs
 from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
 from vc_egpu.core.topology.links import Ends, Near
@@ -151,6 +152,8 @@ class Node:
     slots: Mapping[str, int] = field(default_factory=dict)
     """Allocatable kubelet slots by resource name (``volcano.sh/vgpu-h20`` ...): a bound, not a ledger."""
     created: Instant = 0.0
+    environment: Facts = NO_FACTS
+    """What its software is: driver, CUDA that the driver offers, capabilities of its cards."""
 
     @property
     def is_silent(self) -> bool:
@@ -229,6 +232,8 @@ class PodShape:
     """Members of one gang may take different options."""
     takes_soonest: bool = False
     """While no option can start, the one that will start soonest is chosen."""
+    needs: Needs = NO_NEEDS
+    """What its program needs of the node's software."""
 
     @property
     def is_open(self) -> bool:

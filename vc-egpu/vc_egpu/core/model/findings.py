@@ -171,6 +171,29 @@ class NoModel:
     native: bool
 
 
+@dataclass(frozen=True, slots=True)
+class NodesWithout:
+    """Nodes that lack the same thing of what a program needs."""
+
+    nodes: int
+    needed: str
+    """The condition, as ``driver>=550``."""
+    fact: str
+    has: tuple[str, ...]
+    """What they have instead; empty: they do not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoEnvironment:
+    """No node with the cards that are asked for has the software that the program needs."""
+
+    needs: str
+    """As the user wrote it."""
+    nodes: int
+    """With such cards."""
+    without: tuple[NodesWithout, ...]
+
+
 class NodeResource(Enum):
     """Something of a node that a pod takes, cards aside."""
 
@@ -489,6 +512,7 @@ Finding = (
     | Behind
     | Suspended
     | NoModel
+    | NoEnvironment
     | Shortage
     | RoomSoon
     | MakingRoom

@@ -25,6 +25,8 @@ class Reason(Enum):
     WAITING_FOR_EVICTION = "WaitingForEviction"
     WAITING_FOR_GATE = "WaitingForGate"
     WAITING_FOR_MODEL = "WaitingForModel"
+    WAITING_FOR_ENVIRONMENT = "WaitingForEnvironment"
+    """No node has the software, or the kind of card, that its program needs."""
     EXCEEDS_CAP = "ExceedsCap"
     QUEUE_CLOSED = "QueueClosed"
     WRITE_REFUSED = "WriteRefused"

@@ -213,12 +213,14 @@ def shape_key(shape: PodShape) -> ShapeKey:
         shape.choice,
         shape.mixes,
         shape.takes_soonest,
+        shape.needs,
     )
 
 
 def parts_of(shape: PodShape) -> int:
     """How much there is to a shape. Most have a dozen parts, but makers of pods may write as many as fit."""
     named = sum(1 + len(requirement.values) for term in shape.affinity_terms for requirement in term)
+    named += sum(map(len, shape.needs.ways))
     return named + sum(
         map(
             len,

@@ -1,7 +1,9 @@
 """Small findings, made from what the caller knows already. The long one is :mod:`.shortage`."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
+from vc_egpu.core.environments.needs import Facts, Want, wanting
 from vc_egpu.core.model.causes import Account
 from vc_egpu.core.model.findings import (
     AboveMinimum,
@@ -9,6 +11,8 @@ from vc_egpu.core.model.findings import (
     Finding,
     Limit,
     MakingRoom,
+    NodesWithout,
+    NoEnvironment,
     NoModel,
     OverCap,
     Placed,
@@ -46,6 +50,39 @@ def no_model(trial: Trial, members: Sequence[Member]) -> NoModel | None:
             if not trial.has_kind(ask.model, native=ask.native):
                 return NoModel(ask.model, ask.native)
     return None
+
+
+def no_nodes(trial: Trial, members: Sequence[Member]) -> NoModel | NoEnvironment | None:
+    """Why no node could take these members, however empty it is; None where one might."""
+    return no_model(trial, members) or no_environment(trial, members)
+
+
+def no_environment(trial: Trial, members: Sequence[Member]) -> NoEnvironment | None:
+    """What the first member's program needs and no node with its cards has; None where each finds a node."""
+    for needs, asks in dict.fromkeys((member.shape.needs, member.shape.asks) for member in members):
+        if not needs.ways:
+            continue
+        there, counts = trial.environments(tuple(dict.fromkeys((ask.model, ask.native) for ask in asks)))
+        wants = wanting(needs, there)
+        if wants:
+            return NoEnvironment(needs.text, sum(counts.values()), _without(wants, counts))
+    return None
+
+
+def _without(
+    wants: Sequence[tuple[Facts, tuple[Want, ...]]], counts: Mapping[Facts, int]
+) -> tuple[NodesWithout, ...]:
+    """Nodes by the first thing that they lack, most of them first."""
+    nodes: Counter[tuple[str, str, bool]] = Counter()
+    have: dict[tuple[str, str, bool], dict[str, None]] = {}
+    for facts, (first, *_) in wants:
+        key = (first.needed, first.fact, bool(first.has))
+        nodes[key] += counts[facts]
+        have.setdefault(key, {}).update({first.has: None} if first.has else {})
+    return tuple(
+        NodesWithout(count, needed, fact, tuple(have[needed, fact, told]))
+        for (needed, fact, told), count in nodes.most_common()
+    )
 
 
 def room_soon(view: GangView, members: Sequence[Member], pods: Sequence[object]) -> RoomSoon:

@@ -215,6 +215,21 @@ def _no_model(finding: findings.NoModel) -> Said:
 
 
 @_said.register
+def _no_environment(finding: findings.NoEnvironment) -> Said:
+    texts = []
+    for lack in finding.without:
+        those = _plural(lack.nodes, "node")
+        if lack.has:
+            verb = "has" if lack.nodes == 1 else "have"
+            texts.append(f"{those} {verb} {lack.fact} {few(lack.has)}, {lack.needed} is needed")
+        else:
+            verb = "does" if lack.nodes == 1 else "do"
+            texts.append(f"{those} {verb} not tell {lack.fact}, {lack.needed} is needed")
+    text = f"needs {finding.needs}, which no node with its cards has: {'; '.join(texts)}"
+    return Reason.WAITING_FOR_ENVIRONMENT, text, {"nodes": finding.nodes, "needs": finding.needs}
+
+
+@_said.register
 def _shortage(finding: findings.Shortage) -> Said:
     asks = _request(finding.request)
     if finding.each is not None:
@@ -479,6 +494,7 @@ _BY_HOPE: Final = (
     Reason.WAITING_FOR_CARDS,
     Reason.WAITING_FOR_TURN,
     Reason.WAITING_FOR_QUOTA,
+    Reason.WAITING_FOR_ENVIRONMENT,
     Reason.WAITING_FOR_MODEL,
 )
 """The reason of the option that is nearest to its start counts for all."""

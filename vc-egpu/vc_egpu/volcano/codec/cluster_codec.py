@@ -32,6 +32,7 @@ from vc_egpu.core.model.cluster import (
 from vc_egpu.core.topology.links import Near
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import gang_notes
+from vc_egpu.volcano.needs.nodes import environment
 from vc_egpu.volcano.podspec.sums import resources, units
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import (
@@ -155,6 +156,7 @@ def node(
         problem=problem,
         slots=_slots(allocatable),
         created=instant(metadata.get("creationTimestamp")),
+        environment=environment(inventory, labels),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
+from vc_egpu.core.environments.needs import NO_NEEDS, Needs
 from vc_egpu.core.model.cluster import (
     CardId,
     NodeName,
@@ -33,6 +34,8 @@ from vc_egpu.volcano.codec.cluster_codec import (
 from vc_egpu.volcano.codec.plans import can_name, task_name
 from vc_egpu.volcano.codec.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.codec.share_codec import asks_of, memory_limits, options_of, shares_of
+from vc_egpu.volcano.needs.pods import needs_of
+from vc_egpu.volcano.needs.text import NeedsError
 from vc_egpu.volcano.podspec.neighbours import NO_RULES, Rules
 from vc_egpu.volcano.podspec.neighbours import read as read_rules
 from vc_egpu.volcano.podspec.node_terms import TooManyTermsError, all_of
@@ -260,8 +263,9 @@ def _managed(
     task = task_name(str(annotations.get(names.TASK_SPEC, "")))
     neighbours, rules = read_rules(document["spec"], labels, metadata["namespace"])
     terms = _terms(document, claim_terms, problems)
+    needs = _needs(request, problems)
     return Words(
-        shape=replace(_shape(document, takes, request, table, terms), neighbours=neighbours),
+        shape=replace(_shape(document, takes, request, table, terms), neighbours=neighbours, needs=needs),
         managed=True,
         gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
         task=task,
@@ -282,6 +286,16 @@ def _managed(
         annotation_bytes=taken,
         rules=rules,
     )
+
+
+def _needs(request: Request, problems: list[str]) -> Needs:
+    """What the webhook compiled of the program's needs."""
+    said = request.needs
+    try:
+        return needs_of(said.text, said.ways, presumed=bool(said.presumed)) if said is not None else NO_NEEDS
+    except NeedsError as error:
+        problems.append(f"annotation {names.REQUEST}: needs: {error}")
+        return NO_NEEDS
 
 
 def _no_room(taken: int, request: Request) -> str:

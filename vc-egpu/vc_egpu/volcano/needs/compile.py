@@ -15,7 +15,7 @@ Ways = tuple[tuple[Atom, ...], ...]
 
 
 def compiled(text: str, table: EnvironmentTable) -> Ways:
-    """What a text asks of a node. Raises :class:`.text.NeedsError` for what no row of the table could meet."""
+    """What a text asks of a node. Raises :class:`.text.NeedsError` for what no row could meet."""
     return _all_of(read(text), table, 0)
 
 

@@ -1,8 +1,8 @@
 """What NVIDIA's images say of themselves in their environment: ``NVIDIA_REQUIRE_*`` and ``CUDA_VERSION``.
 
-A value holds terms with spaces between them, any of which is to hold; a term holds factors with commas, all of
-which are. NVIDIA's own tool checks them only where it starts the container, and not with CDI. Unknown words are
-ignored with a warning, as the newer of NVIDIA's two tools does.
+A value holds terms with spaces between them, any of which is to hold. A term holds factors with commas
+between them, all of which are. NVIDIA's own tool checks them only where it starts the container, and not with
+CDI. Unknown words are ignored with a warning, as the newer of NVIDIA's two tools does.
 """
 
 from collections.abc import Mapping

@@ -84,5 +84,5 @@ def _texts(ways: Ways) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def needs_of(text: str, ways: tuple[str, ...], *, presumed: bool) -> Needs:
-    """The value for the decision. Raises :class:`.text.NeedsError` for ways that nobody compiled."""
+    """The value for the decision. Raises :class:`.text.NeedsError` for ways that were not compiled."""
     return Needs(text, tuple(way(each) for each in ways), presumed)

@@ -1,8 +1,8 @@
 """The operator's table: what software needs, in rows ``{when, build, needs}``.
 
-``when`` names a line of a program (``torch==2.6``) and ``needs`` what that line needs: conditions on nodes, or
-on other software of the table. A list of needs is any of them. Rows of one program with different builds are
-alternatives. Of rows with the same build the first that matches counts.
+``when`` names a line of a program (``torch==2.6``) and ``needs`` what that line needs: conditions on nodes,
+or on other software of the table. A list of needs is any of them. Rows of one program with different builds
+are alternatives. Where several rows of one build match, the first counts.
 """
 
 from collections.abc import Mapping

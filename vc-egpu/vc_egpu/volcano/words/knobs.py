@@ -18,6 +18,7 @@ KNOBS: Final = (
     names.USE_MODELS,
     names.AVOID_MODELS,
     names.MIX_MODELS,
+    names.NEEDS,
     names.ALTERNATIVES,
     names.ALTERNATIVES_ORDER,
     names.EXPECTED_RUNTIME,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal
 
+from vc_egpu.volcano.needs.table import EnvironmentTable, shipped
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.webhook.protocol.decision import Json
@@ -48,6 +49,8 @@ class Settings:
     """The longest that a pod of low priority may take to end: the gang that gets its cards waits for it."""
     max_listed_queues: int = 32
     """How many queues a refusal tries when it lists those that the user may use."""
+    environments: EnvironmentTable = field(default_factory=shipped)
+    """What software needs of nodes."""
 
     def __post_init__(self) -> None:
         for name in (self.scheduler_name, self.scheduler_of(grouped=False)):

@@ -7,6 +7,7 @@ from vc_egpu.core.model.gangs import option_of
 from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
 from vc_egpu.volcano.codec import options
 from vc_egpu.volcano.codec.request import AskError, PodAsk, names_without_effect, read_pod
+from vc_egpu.volcano.needs.pods import Read
 from vc_egpu.volcano.podspec.way import Way, waits_for_us, way_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Request
@@ -95,7 +96,12 @@ def _review(review: Review, context: Context) -> Decision:
         "spec.priorityClassName",
         preemption_policy=spec.get("preemptionPolicy") or None,
     )
+    needs = specs.needs_of(annotations, spec, _ANNOTATIONS, context) if ask.is_managed else Read()
+    knobs.warnings += needs.warnings
     metadata = _metadata(pod, ask, knobs, cls, "" if with_job else queue)
+    if needs.needs is not None:
+        request = Request.decode(metadata["annotations"][names.REQUEST])
+        metadata["annotations"][names.REQUEST] = request.model_copy(update={"needs": needs.needs}).encode()
     if group is None and membership.named(review):
         metadata["annotations"][names.GROUP_UNSEEN] = "true"
     if controller_of(pod) and not context.settings.keep_managed_fields:

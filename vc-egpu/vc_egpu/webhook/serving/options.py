@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from vc_egpu.volcano.needs.table import EnvironmentTable, shipped
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.yaml_text import NotYamlError, read_yaml
 from vc_egpu.webhook.protocol.context import Binder, Settings
@@ -49,6 +50,8 @@ class SettingsFile(BaseModel):
     max_gang_cards: Annotated[int, Field(ge=1, le=1_000_000)] = 16384
     max_low_grace_s: Annotated[int, Field(ge=1, le=2**31 - 1)] = 3600
     models: Path = Path("/etc/vc-egpu/models.yaml")
+    environments: Path | None = None
+    """What software needs of nodes; absent: the table that is shipped."""
     listen: str = "::"
     """IPv4 too: it serves the API server, wherever that is."""
     port: Annotated[int, Field(ge=0, le=65535)] = 9443
@@ -144,7 +147,15 @@ def _settings(file: SettingsFile) -> Settings:
         max_gang_members=file.max_gang_members,
         max_gang_cards=file.max_gang_cards,
         max_low_grace_s=file.max_low_grace_s,
+        environments=_environments(file.environments),
     )
+
+
+def _environments(file: Path | None) -> EnvironmentTable:
+    try:
+        return EnvironmentTable.from_yaml(file.read_text(encoding="utf-8")) if file else shipped()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"environments: {error}") from error
 
 
 def _tls(file: SettingsFile) -> TlsSettings:

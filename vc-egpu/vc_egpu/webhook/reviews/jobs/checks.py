@@ -116,6 +116,9 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
         where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"
         _, warning = specs.scheduler_for(named, where, context.settings.scheduler_of(grouped=False))
         warnings += [*item.ask.warnings, *knobs.warnings, *([warning] if warning else [])]
+        if item.ask.is_managed:
+            needs = specs.needs_of(task.annotations, task.pod_spec, f"{path}.{ANNOTATIONS}", context)
+            warnings += needs.warnings
         warnings += without_effect.of_pod(task.pod_spec, task.annotations, path)
         if len(warnings) < MAX_WARNINGS:  # no more are sent, and what is near takes time to find
             warnings += slips(task.annotations, labels_of(task.template), f"{path}.metadata")
