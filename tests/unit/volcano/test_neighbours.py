@@ -28,9 +28,9 @@ def said(spec: dict[str, Any], labels: dict[str, str] | None = None) -> Neighbou
 
 def test_a_rule_that_selects_the_pod_itself() -> None:
     (key,) = said(avoiding({})).avoids
-    assert said(avoiding({})) == Neighbours((key,), None, (key,))
-    assert said(avoiding({}), {"app": "db"}) == Neighbours((key,), None, ())
-    assert said(spread(maxSkew=2)) == Neighbours((), Spread(key, 2), (key,))
+    assert said(avoiding({})) == Neighbours((key,), (), (key,))
+    assert said(avoiding({}), {"app": "db"}) == Neighbours((key,), (), ())
+    assert said(spread(maxSkew=2)) == Neighbours((), (Spread(key, 2),), (key,))
     assert said(spread(minDomains=2)).spread == Spread(key, 1, capped=True)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vc_egpu.core.books.booking import Booking, HostPort, requests_of, seat_of, slots_of
-from vc_egpu.core.books.marks import Marks
+from vc_egpu.core.books.marks import Domains, Marks
 from vc_egpu.core.model.cluster import (
     FULL_CORES_PERCENT,
     Card,
@@ -116,7 +116,9 @@ class Ledger:
         self.scalar_used, self.unoffered = Columns(), _Unoffered()
         self.slot_cap: dict[str, Ints] = {}
         self.slot_used: dict[str, Ints] = {}
-        self.ports, self.marks = dict[int, Mapping[HostPort, int]](), Marks()
+        self.ports, self.domains = dict[int, Mapping[HostPort, int]](), Domains()
+        self.marks = Marks(self.domains)
+        self.domains.put(0, None, _FIRST_ROWS)
         self._touched, self._last_copy, self._numbers = set[int](), object(), count(1)
         """Rows that were booked on since the last copy (of a copy: since it was made), and its mark."""
 
@@ -135,6 +137,7 @@ class Ledger:
             row = self._free_rows.pop()
             self.rows[node.name] = row
             self.names[row] = node.name
+        self.domains.put(row, node.labels, len(self.names))
         unique = {card.uuid: card for card in reversed(node.cards)}
         cards = sorted(unique.values(), key=lambda card: (card.index, card.uuid))
         while len(cards) > self.kind.shape[1]:
@@ -213,6 +216,7 @@ class Ledger:
         self._kind_rows.clear()
         self._changes(row)
         self.names[row] = None
+        self.domains.put(row, None, len(self.names))
         self.columns[row] = {}
         self.uuids[row] = ()
         self.kind[row] = -1
@@ -405,6 +409,7 @@ class Ledger:
         before = len(self.names)
         extra = before
         self.names += [None] * extra
+        self.domains.put(before, None, before + extra)
         self.columns += [{} for _ in range(extra)]
         self.uuids += [()] * extra
         self._free_rows = list(range(before + extra - 1, before - 1, -1))

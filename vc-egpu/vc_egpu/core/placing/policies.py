@@ -185,6 +185,11 @@ def node_order(view: GangView, need: Need, chosen: Policy) -> NodeOrder:
     return _asked(need.shape.node_policy, chosen, SPREAD if service and need.uses_cards else BINPACK).nodes
 
 
+def spreads_out(order: NodeOrder) -> bool:
+    """Whether the order gives each member to the node that has the fewest of its gang."""
+    return order is SPREAD.nodes
+
+
 def _asked(name: str, chosen: Policy, default: Placement) -> Placement:
     asked = TABLE.get(name, default)
     return RULES.get(chosen.binpack, BINPACK) if asked is BINPACK else asked
