@@ -137,8 +137,10 @@ class Rules:
         """A member goes to this row."""
         for count, _ in (*self._limits, *self._likes):
             count.seat(position)
-        for counting in (*self._needs, *self._evens, *self._fewest):
-            counting.seat(position)
+        for count in (*self._needs, *self._fewest):
+            count.seat(position)
+        for even in self._evens:
+            even.seat(position)
         for on_node, _ in self._caps:
             on_node[position] += 1
 

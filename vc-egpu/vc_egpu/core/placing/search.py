@@ -13,7 +13,15 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from vc_egpu.core.books.between import Choice, Rules, in_order
-from vc_egpu.core.books.capacity import Assignment, Need, by_number, candidates, pods_fitting, port_conflict, rooms
+from vc_egpu.core.books.capacity import (
+    Assignment,
+    Need,
+    by_number,
+    candidates,
+    pods_fitting,
+    port_conflict,
+    rooms,
+)
 from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.gangs import Member
 from vc_egpu.core.model.neighbours import Mark
@@ -364,9 +372,7 @@ class _RuleHunt:
                 for one in seated
                 if of == group
             ]
-            found += [
-                (member, need, row, cols) for member, (row, cols) in zip(members, places, strict=True)
-            ]
+            found += [(member, need, row, cols) for member, (row, cols) in zip(members, places, strict=True)]
         return found
 
     def take_back(self) -> None:
