@@ -74,7 +74,7 @@ def chosen(reading: NodeReading) -> CardReading:
     wanted = "" if ON_FAKE else os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
     for card in reading.cards:
         named = card.index == int(wanted) if wanted.isdecimal() else card.uuid.startswith(wanted)
-        if named and card.partitioned:
+        if named and "slice" in card.abilities:
             raise LookupError(f"MIG mode is on: {card.product} {card.uuid} cannot be shared")
         if named:
             return card
@@ -96,8 +96,8 @@ def machine() -> list[str]:
             told.append(
                 f"card {card.index}: {card.product}, {card.uuid}, {card.memory_mib} MiB, "
                 f"{sample.memory_used_mib} used, {sample.memory_reserved_mib} reserved, "
-                f"{sample.sm_clock_mhz} MHz, compute {card.facts.compute_capability}, "
-                f"MIG {'on' if card.partitioned else 'off'}, "
+                f"{sample.sm_clock_mhz} MHz, compute {card.attributes.get('compute_capability', 'unknown')}, "
+                f"MIG {'on' if 'slice' in card.abilities else 'off'}, "
                 f"processes (pid, MiB) {[(one.pid, one.memory_mib) for one in others]}"
             )
     except (OSError, LookupError) as error:

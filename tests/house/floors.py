@@ -14,6 +14,7 @@ NATIVE: Final = NODE / "native"
 
 FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.core": (
+        "layouts",
         "model",
         "books",
         "check",
@@ -24,6 +25,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "waiting",
         "standing",
         "admit",
+        "choice",
         "decide",
     ),
     "vc_egpu.volcano": ("api", "words", "room", "podspec", "codec"),
@@ -62,6 +64,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "parts",
         "loop",
         "serving",
+        "growing",
         "main",
     ),
     "vc_egpu.webhook": ("protocol", "reviews", "serving", "main", "policies"),

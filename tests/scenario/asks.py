@@ -1,6 +1,6 @@
 """Words of the scenario language as values: ``key=value`` options, amounts, and what a pod asks for."""
 
-from vc_egpu.core.model.cluster import CardAsk, CardId, PodShape, Resources, Toleration
+from vc_egpu.core.model.cluster import AskOption, CardAsk, CardId, PodShape, Resources, Toleration
 from vc_egpu.core.model.neighbours import Neighbours, Spread
 
 MODELS = {"h20": 98304, "t4": 15360, "a100-80g": 81920}
@@ -25,27 +25,28 @@ def minimums(words: list[str]) -> dict[str, int]:
     return {task: int(count) for task, count in specs}
 
 
+def _ask(options: dict[str, str], model: str, cards: int) -> CardAsk:
+    native, whole, card_mib = "native" in options, "whole" in options, MODELS[model]
+    alone = native or whole or "memory" not in options
+    memory = options.get("memory", "")
+    part = card_mib * int(memory[:-1]) // 100 if memory.endswith("%") else mib(memory or "0")
+    return CardAsk(
+        container="main",
+        model=model,
+        cards=cards,
+        memory_mib=card_mib if alone else part,
+        cores_percent=100 if alone else int(options.get("cores", "0")),
+        native=native,
+        whole=alone and not native,
+        spill="spill" in options and not alone,
+        host_limit_mib=mib(options["limit"]) if "limit" in options else None,
+    )
+
+
 def shape(options: dict[str, str]) -> PodShape:
     """What one pod asks for, and where it may go."""
-    asks = []
-    for model, memory in MODELS.items():
-        if model not in options:
-            continue
-        native, whole = "native" in options, "whole" in options
-        alone = native or whole or "memory" not in options
-        asks.append(
-            CardAsk(
-                container="main",
-                model=model,
-                cards=int(options[model]),
-                memory_mib=memory if alone else mib(options["memory"]),
-                cores_percent=100 if alone else int(options.get("cores", "0")),
-                native=native,
-                whole=alone and not native,
-                spill="spill" in options and not alone,
-                host_limit_mib=mib(options["limit"]) if "limit" in options else None,
-            )
-        )
+    asks = [_ask(options, model, int(options[model])) for model in MODELS if model in options]
+    models = [model for model in options.get("any", "").split(";") if model]
     label, _, value = options.get("node", "").partition(":")
     return PodShape(
         asks=tuple(asks),
@@ -62,11 +63,15 @@ def shape(options: dict[str, str]) -> PodShape:
         node_policy=options.get("node-policy", ""),
         neighbours=neighbours(options),
         runtime_s=float(options["runtime"]) if "runtime" in options else None,
+        options=tuple(
+            AskOption(model, (_ask(options, model, int(options.get("cards", "1"))),)) for model in models
+        ),
+        mixes="mixes" in options,
     )
 
 
 def neighbours(options: dict[str, str]) -> Neighbours:
-    """The rules of a pod with the labels ``is=``: whom it avoids, needs, and with which label it is spread."""
+    """The rules of a pod with the labels ``is=``: whom it avoids and needs, with what it is spread."""
     avoids = _labels(options, "apart-from")
     needs = tuple(f"&{label}" for label in _labels(options, "near"))
     spreads = tuple(_spread(text) for text in options.get("spread", "").split(";") if text)

@@ -36,11 +36,12 @@ def story(plan: Plan, world: World) -> list[str]:
             for leaving in admission.suspensions
         ]
         verb = "hold" if admission.evictions or admission.suspensions else "admit"
-        lines.append(f"{verb} {admission.gang}")
+        lines.append(f"{verb} {admission.gang}{f' with {admission.choice}' if admission.choice else ''}")
         for key, member in admission.members.items():
             places = " ".join(str(share.card) for _, share in member.shares)
             name = names_by_key.get(key, key)
             lines.append(f"  {name} -> {places or 'any node'}")
+    lines += [f"choose {choice} for {key}" for key, choice in plan.choices.items()]
     admitted = {
         admission.gang
         for admission in plan.admissions

@@ -202,14 +202,14 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         )
     if not refusal and card.memory_mib > MAX_MEMORY_MIB:
         refusal = f"{by.vendor.library} reports a memory of {card.memory_mib} MiB"
-    if not refusal and card.partitioned:
+    if not refusal and "share" not in card.abilities:
         refusal = by.vendor.partitioned
     refusal = refusal or _closed(card, by) or by.facts.unusable.get(card.uuid, "")
     if not refusal and held.pods and held.native != (by.mode == "native"):
         refusal = f"still held {'native' if held.native else 'in shares'}, the node is {by.mode} now"
     cordoned = card.uuid in by.facts.cordoned
     sickness = by.ill.get(card.uuid, "")
-    capability = card.facts.compute_capability
+    capability = card.attributes.get("compute_capability", "")
     reason = refusal or sickness or (CORDONED if cordoned else "")
     entry = NodeCard(
         uuid=card.uuid,
@@ -220,7 +220,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         healthy=not sickness,
         offered=not refusal and not cordoned,
         reason=_printable(reason, 256),
-        sm_count=_bounded(card.facts.sm_count, 4096),
+        sm_count=_bounded(card.numbers.get("sm", 0), 4096),
         clock_mhz=_bounded(card.clock_mhz, 100_000),
         compute_capability=capability if _CAPABILITY.fullmatch(capability) else "",
         links={peer: count for peer, count in card.links.items() if _UUID.fullmatch(peer)},

@@ -230,8 +230,10 @@ class Monitor:
             events = self._readings.wait_events(max(0.0, until_s - self._clock()))
             for event in events:
                 log.warning("card %s: %s", event.uuid, event.text)
-                self._error_codes[event.uuid] = event.code
-                self._step(event.uuid, self._clock(), event.text)
+                if event.code:
+                    self._error_codes[event.uuid] = event.code
+                if event.fatal and not event.recovered:
+                    self._step(event.uuid, self._clock(), event.text)
             if events or self._clock() >= due_s:
                 break
             self.beat_s = time.monotonic()

@@ -32,7 +32,7 @@ class DeviceLinks:
 
         Empty where all is well, where there are no cards, and where the folder cannot be seen.
         """
-        missing = self._missing([card.facts.device(card.index) for card in cards])
+        missing = self._missing([name for card in cards for name in card.devices or (card.device,)])
         if not missing or not self._cgroups.by_systemd():
             return ""
         return f"{LOST}: /dev/char has no link to {few(missing)}"

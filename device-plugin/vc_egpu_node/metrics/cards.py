@@ -40,9 +40,8 @@ def _named(family: Family, view: View) -> Family:
 
 
 def _labels_of(view: View, card: CardReading) -> list[str]:
-    device = card.facts.device(card.index)
     version = view.observation.reading.driver_version
-    return [str(card.index), card.uuid, card.pci_bus_id, device, card.product, view.node, version]
+    return [str(card.index), card.uuid, card.pci_bus_id, card.device, card.product, view.node, version]
 
 
 def card_families(view: View) -> Iterator[Metric]:

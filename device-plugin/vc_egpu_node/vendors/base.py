@@ -9,37 +9,23 @@ import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, get_args
+
+from vc_egpu.core.layouts.table import Layout
+
+from vc_egpu_node.vendors.slices import HeldSlice, Realised, Slicer
 
 ComputeMode = Literal["", "others", "all"]
 """All may use the card; one program alone may, at a time (exclusive process); no program may (prohibited)."""
 
 
-class CardFacts(Protocol):
-    """What a vendor knows of one card in its own words, and what the agent asks of it."""
-
-    @property
-    def sm_count(self) -> int:
-        """Processors of the card that compute; 0: not known."""
-
-    @property
-    def compute_capability(self) -> str:
-        """Generation of the chip, as programs are built for it; empty: not known."""
-
-    def device(self, index: int) -> str:
-        """Name of its device node; ``index`` is its position in the vendor's list."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoFacts:
-    """Facts of a card whose vendor tells none."""
-
-    sm_count: int = 0
-    compute_capability: str = ""
-
-    def device(self, index: int) -> str:
-        """See :meth:`CardFacts.device`."""
-        return f"card{index}"
+Ability = Literal["share", "slice", "stack", "pause", "spill", "processes", "utilisation"]
+"""What a card can do. It is shared by size, or cut into slices of fixed sizes. It holds high over low, stops
+programs, or lets memory spill to the host. It tells which processes run on it, and how busy it is."""
+SHARED: Final[frozenset[Ability]] = frozenset(get_args(Ability)) - {"slice"}
+"""Abilities of a card whose containers have the isolation library."""
+IsolationKind = Literal["library", "hardware", "vendor-file", "none"]
+"""What keeps containers apart on a card: our library, the card, a file that the vendor's library reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +39,31 @@ class CardReading:
     memory_mib: int
     clock_mhz: int = 0
     pci_bus_id: str = ""
-    partitioned: bool = False
-    """The card is cut into slices: it cannot be given out whole or in shares."""
     closed_to: ComputeMode = ""
     """Which programs the card's own mode keeps out."""
     links: Mapping[str, int] = field(default_factory=dict)
     """Peer UUID to number of direct links."""
-    facts: CardFacts = NoFacts()
+    devices: tuple[str, ...] = ()
+    """Names of its own device nodes below ``/dev``, the one that tools show first."""
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """By name, such as ``minor``, ``phy``, ``render``, ``card``, ``sm``. An absent one is not known."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """Words by name, such as ``compute_capability``, ``chip``, ``board``."""
+    group: int = -1
+    """Cards of the same group are joined more closely than others; -1: it has none."""
+    module: int = -1
+    """Cards of the same module share a board; -1: it has none."""
+    layout: Layout | None = None
+    """Which slices it may hold together; None: it is not cut."""
+    slices: tuple[HeldSlice, ...] = ()
+    """Slices that lie on it, whoever made them."""
+    abilities: frozenset[Ability] = SHARED
+    isolation: IsolationKind = "library"
+
+    @property
+    def device(self) -> str:
+        """Name of its device node, for people."""
+        return self.devices[0] if self.devices else f"card{self.index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,17 @@ class NodeReading:
     """All cards of the node, or why there are none."""
 
     cards: tuple[CardReading, ...] = ()
-    driver_version: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Other versions by name, such as ``cuda``."""
+    """By name: ``driver`` and, where the vendor has them, ``cuda``, ``hdk``, ``dtk-driver``, ``library``."""
     problem: str = ""
     """Non-empty: the library or driver does not answer, or some cards could not be read."""
     outdated: bool = False
     """The driver was replaced while this process has its old library loaded: only a new process can go on."""
+
+    @property
+    def driver_version(self) -> str:
+        """The driver that is loaded; empty: not known."""
+        return self.versions.get("driver", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +116,23 @@ class ProcessSample:
     pid: int
     memory_mib: int
     sm_percent: int
-    mps: bool = False
-    """A server process (NVIDIA's MPS) does its work on the card."""
+    through: str = ""
+    """What does its work on the card for it, such as ``mps`` (NVIDIA's server); empty: it does so itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardEvent:
-    """An error that the driver reported for a card."""
+    """What the driver reported of a card unasked."""
 
     uuid: str
-    code: int
-    """The driver's error number."""
     text: str
-    """The same for people, such as ``XID 79``."""
+    """For people, such as ``XID 79``."""
+    code: int = 0
+    """The driver's error number; 0: it has none."""
+    fatal: bool = True
+    """The card is ill from now on. Else the event is only told."""
+    recovered: bool = False
+    """The trouble of that text is over."""
 
 
 class UntoldError(RuntimeError):
@@ -177,11 +189,21 @@ class Edits:
 class ContainerEdits(Protocol):
     """What a container needs to use cards: device nodes, driver libraries, hooks."""
 
-    def edits(self, cards: Sequence[CardReading], driver_version: str, *, shared: bool) -> Edits:
+    def edits(
+        self,
+        cards: Sequence[CardReading],
+        driver_version: str,
+        *,
+        shared: bool,
+        realised: Sequence[Realised] = (),
+    ) -> Edits:
         """The edits of exactly these cards for a container that starts; raises :class:`EditsError`.
-        ``driver_version`` is the one that is loaded. ``shared``: the container has shares of the cards."""
+        ``driver_version`` is the one that is loaded. ``shared``: the container has shares of the cards.
+        ``realised``: the container has these slices, and nothing else of their cards."""
 
-    def record(self, cards: Sequence[CardReading], *, shared: bool) -> Edits:
+    def record(
+        self, cards: Sequence[CardReading], *, shared: bool, realised: Sequence[Realised] = ()
+    ) -> Edits:
         """The edits of a container that runs, for its record, whatever became of driver and cards since."""
 
     def unusable(self, cards: Iterable[CardReading], driver_version: str) -> dict[str, str]:
@@ -252,7 +274,7 @@ class VendorFacts:
     library: str
     """Name of what reads the cards, for sentences."""
     partitioned: str
-    """Why a card that is :attr:`CardReading.partitioned` is not offered."""
+    """Why a card that is cut into slices is not offered as a whole or in shares."""
     open_command: str
     """Opens a card that is :attr:`CardReading.closed_to` programs; ``{uuid}`` stands for the card."""
     labels: NodeLabels
@@ -278,6 +300,8 @@ class Vendor:
     trial: Callable[[str], str] | None = None
     """Uses the card of that UUID as a program would, and returns within a minute: why programs cannot use it,
     or empty. Raises :class:`UntoldError` where it cannot tell. None: this vendor has no such trial."""
+    slicer: Slicer | None = None
+    """Makes and removes slices; None: cards of this vendor are not cut."""
 
 
 ANY_DRIVER: Final = ""

@@ -52,7 +52,7 @@ class OwnersOfProcesses:
                 registered = _registered(grant, uuid, host, usages[grant.name])
             owner = grant.name if grant is not None else f"{pod.namespace}/{pod.name}/{container}/{pod.uid}"
             numbers = (host.pid, host.start_ticks, sample.memory_mib, sample.sm_percent)
-            found.append((sample.pid, Seen(uuid, *numbers, owner, registered, mps=sample.mps)))
+            found.append((sample.pid, Seen(uuid, *numbers, owner, registered, mps=sample.through == "mps")))
         seen = [one for told, one in found if told == one.pid or not self._tells_host_pids]
         return seen, _shown(seen, {host.pid: host for host in hosts.values()})
 

@@ -14,7 +14,6 @@ from fakes.nvml_state import FakeNode
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 from vc_egpu_node.containers.identity import Stock
 from vc_egpu_node.vendors.base import CardReading
-from vc_egpu_node.vendors.nvidia.words import NvidiaCard
 
 NATIVE = Path(__file__).resolve().parents[3] / "device-plugin" / "native"
 
@@ -31,7 +30,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     )
     readings = {
         card.uuid: CardReading(
-            card.uuid, card.index, card.product, card.memory_mib, facts=NvidiaCard(minor=card.index)
+            card.uuid, card.index, card.product, card.memory_mib, numbers={"minor": card.index}
         )
         for card in cards
     }

@@ -13,9 +13,8 @@ import pynvml
 import pytest
 from fakes.nvml_state import DRIVER_NOT_LOADED, FakeNode
 from vc_egpu_node.cards.monitor import FORGET_S, Monitor
-from vc_egpu_node.vendors.base import ProcessSample
+from vc_egpu_node.vendors.base import SHARED, ProcessSample
 from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
-from vc_egpu_node.vendors.nvidia.words import NvidiaCard
 
 MakeNode = Callable[[int], FakeNode]
 LIBRARY_MISMATCH = 18
@@ -33,12 +32,13 @@ def test_what_a_card_is(nvml_node: MakeNode, vendor: NvidiaReadings) -> None:
     node.cards[0].links = ["-", node.cards[1].pci, "-", *[node.cards[1].pci] * 2, "00000000:FF:00.0"]
     node.write()
     reading = vendor.scan()
-    assert (reading.driver_version, reading.versions, reading.problem) == ("570.124.06", {"cuda": "12.8"}, "")
+    assert (reading.versions, reading.problem) == ({"driver": "570.124.06", "cuda": "12.8"}, "")
     first = reading.cards[0]
     assert (first.uuid, first.index) == (node.cards[0].uuid, 0)
     assert (first.product, first.memory_mib) == ("NVIDIA H20", 98304)
-    assert (first.clock_mhz, first.partitioned) == (1980, False)
-    assert first.facts == NvidiaCard(sm_count=78, compute_capability="9.0", minor=0)
+    assert (first.clock_mhz, first.isolation, first.abilities) == (1980, "library", SHARED)
+    assert (first.devices, first.numbers) == (("nvidia0",), {"sm": 78, "minor": 0})
+    assert first.attributes == {"compute_capability": "9.0"}
     assert first.links == {node.cards[1].uuid: 3}
 
 

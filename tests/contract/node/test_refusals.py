@@ -8,7 +8,6 @@ import pytest
 from contract.node.node_world import NODE, RES, World, owner, planned
 from vc_egpu.volcano.words.annotations import Cards, CardShare
 from vc_egpu_node.containers.identity import Stock
-from vc_egpu_node.vendors.nvidia.words import NvidiaCard
 
 NATIVE_RES = "volcano.sh/gpu-h20"
 MAIN = {"main": [("GPU-1", 4000)]}
@@ -245,7 +244,7 @@ def test_who_runs_keeps_its_record_though_its_card_has_another_number_now(world:
     world.pods.put(planned("p", "u1", MAIN))
     world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
     world.kubelet.pre_start(RES, ("s1",))
-    moved = dataclasses.replace(world.stock.readings["GPU-1"], index=0, facts=NvidiaCard(minor=0))
+    moved = dataclasses.replace(world.stock.readings["GPU-1"], index=0, numbers={"minor": 0})
     world.stock = dataclasses.replace(world.stock, readings={"GPU-1": moved})
     (grant,) = world.grants.all()
     world.grants.path(grant.name).unlink()

@@ -28,6 +28,8 @@ ONE_OF_EACH: list[Finding] = [
     SHORT,
     findings.RoomSoon(TWO, QUEUE, 2),
     findings.MakingRoom(("low",), 2, (), 0, 2),
+    findings.Remade("h20", 2),
+    findings.NoOption((("h20", SHORT), ("t4", findings.NoModel("t4", native=False)))),
     findings.GivenUp("1-1", "the queue research is closed"),
     findings.Placed(2),
     findings.AboveMinimum(2, 1, SHORT),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from unit.manifests.kustomize import MANIFESTS, REPOSITORY, Json, of_kind, overlay
+from unit.manifests.kustomize import MANIFESTS, REPOSITORY, Json, composed, of_kind, overlay
 from vc_egpu.admission.intake.sources import WATCHED
 from vc_egpu.jobs.objects import services
 from vc_egpu.jobs.workers import groupworker
@@ -104,5 +104,7 @@ def test_an_account_may_do_what_its_process_does(account: str) -> None:
     held = granted(account, overlay("standalone"))
     if account == "vc-egpu-node-agent":
         held |= granted("vc-egpu-checkpoint", helper)
+    if account == "vc-egpu-admission":
+        held |= granted("vc-egpu-node-growth", composed("node-growth"))
     assert sorted(held - used(account)) == [], "rights that nobody needs"
     assert sorted(used(account) - held) == [], "calls that would be refused"

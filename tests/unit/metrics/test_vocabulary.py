@@ -52,7 +52,7 @@ def agent() -> str:
         *(1 for _ in CardSample.__dataclass_fields__)  # a value for each field
     )
     seen = Observation(
-        NodeReading((CardReading("GPU-0", 0, "NVIDIA H20", 97871),), driver_version="570"),
+        NodeReading((CardReading("GPU-0", 0, "NVIDIA H20", 97871),), versions={"driver": "570"}),
         samples={"GPU-0": sample},
         processes={"GPU-0": (ProcessSample(1, 100, 10),)},
     )

@@ -12,7 +12,6 @@ from vc_egpu_node.containers.admission import HeldShare
 from vc_egpu_node.containers.cdi import Grant, GrantFolder, read_grant, spec_of
 from vc_egpu_node.vendors.base import CardReading, Edits, EditsError
 from vc_egpu_node.vendors.nvidia.toolkit import Toolkit
-from vc_egpu_node.vendors.nvidia.words import NvidiaCard
 
 FIXTURE = Path(__file__).parent / "nvidia-cdi.yaml"
 NO_DRIVER = Path("/nonexistent/nvidiactl")
@@ -42,7 +41,7 @@ def grant(name: str = "abc-def", **changes: object) -> Grant:
 
 
 def reading(uuid: str, index: int, minor: int = -1) -> CardReading:
-    return CardReading(uuid, index, "NVIDIA H20", 98304, facts=NvidiaCard(minor=minor))
+    return CardReading(uuid, index, "NVIDIA H20", 98304, numbers={"minor": minor})
 
 
 def test_the_container_sees_its_entry_of_the_annotation(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import pytest
 from vc_egpu_node.containers.cgroups import PodCgroups
 from vc_egpu_node.containers.device_links import DeviceLinks
 from vc_egpu_node.vendors.base import CardReading
-from vc_egpu_node.vendors.nvidia.words import FACTS, NvidiaCard
+from vc_egpu_node.vendors.nvidia.words import FACTS
 
 UID = "0bd41001-1111-2222-3333-444444444444"
 CARDS = tuple(
-    CardReading(uuid=f"GPU-{i}", index=i, product="H20", memory_mib=1, facts=NvidiaCard(minor=i))
+    CardReading(uuid=f"GPU-{i}", index=i, product="H20", memory_mib=1, devices=(f"nvidia{i}",))
     for i in (0, 1)
 )
 ALL = {"195:0": "nvidia0", "195:1": "nvidia1", "195:255": "nvidiactl", "507:0": "nvidia-uvm", "1:3": "null"}

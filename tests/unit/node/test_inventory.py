@@ -19,8 +19,8 @@ from vc_egpu_node.cards.inventory import (
     labels,
     take_stock,
 )
-from vc_egpu_node.vendors.base import CardReading, NodeReading
-from vc_egpu_node.vendors.nvidia.words import FACTS, NvidiaCard
+from vc_egpu_node.vendors.base import SHARED, CardReading, NodeReading
+from vc_egpu_node.vendors.nvidia.words import FACTS
 
 TABLE = ModelTable(
     models=(
@@ -70,7 +70,7 @@ def test_healthy_cards_are_offered_by_model() -> None:
         ({"memory_mib": 97871}, "NVML reports 97871 MiB, model h20 needs 98304"),
         ({"memory_mib": 0}, "NVML reports 0 MiB, model h20 needs 98304"),
         ({"memory_mib": 1 << 44}, f"NVML reports a memory of {1 << 44} MiB"),
-        ({"partitioned": True}, "MIG mode is on"),
+        ({"abilities": frozenset({"slice"})}, "MIG mode is on"),
         (
             {"closed_to": "others"},
             "its compute mode lets one program alone in: nvidia-smi -i GPU-0 -c DEFAULT",
@@ -256,8 +256,9 @@ _GARBAGE = st.builds(
     memory_mib=_NUMBER,
     clock_mhz=_NUMBER,
     pci_bus_id=_TEXT,
-    partitioned=st.booleans(),
-    facts=st.builds(NvidiaCard, sm_count=_NUMBER, compute_capability=_TEXT, minor=_NUMBER),
+    abilities=st.sampled_from([SHARED, frozenset({"slice"})]),
+    numbers=st.fixed_dictionaries({"sm": _NUMBER, "minor": _NUMBER}),
+    attributes=st.fixed_dictionaries({"compute_capability": _TEXT}),
     links=st.dictionaries(_TEXT, st.integers(0, 18), max_size=4),
 )
 
@@ -267,7 +268,7 @@ def test_garbage_never_raises_and_can_be_read_back(
     readings: list[CardReading], driver: str, problem: str, mode: str
 ) -> None:
     result = take_stock(
-        NodeReading(cards=tuple(readings), driver_version=driver, problem=problem),
+        NodeReading(cards=tuple(readings), versions={"driver": driver}, problem=problem),
         table=TABLE,
         policy=Policy(),
         facts=NodeFacts(mode_label=mode),

@@ -67,7 +67,7 @@ def test_programs_that_crash_again_and_again_do_not_have_processes_read_more_oft
 
 def test_nor_do_errors_of_the_card() -> None:
     """Which is ill at once, and looked at for that."""
-    storm = Storm(CardEvent("GPU-1", 79, "XID 79"))
+    storm = Storm(CardEvent("GPU-1", "XID 79", code=79))
     monitor = watched(storm, 300)
     assert monitor.observation.ill == {"GPU-1": "XID 79"}
     assert storm.probed == 300

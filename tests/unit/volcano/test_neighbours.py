@@ -97,7 +97,8 @@ def test_what_is_only_preferred_has_a_weight() -> None:
     found = said({"affinity": {"podAffinity": wish, "podAntiAffinity": wish}})
     (first, second) = found.likes
     assert first[0] == second[0] and {first[1], second[1]} == {7, -7}
-    assert not found.marks == () and not found.limits
+    assert found.marks
+    assert not found.limits
     (rule,) = said(spread(whenUnsatisfiable="ScheduleAnyway")).evens
     assert rule in said(spread()).selected_by
 

@@ -92,6 +92,7 @@ def decide_safely(
 def without_admissions(plan: Plan) -> Plan:
     """The operator stopped admitting: what is planned or suspended goes on, nothing new is planned."""
     stopped = Verdict(Reason.WAITING_FOR_GATE, "admitting is stopped by the operator")
-    verdicts = {**plan.verdicts, **{admission.gang: stopped for admission in plan.admissions}}
+    begun = (*(admission.gang for admission in plan.admissions), *plan.choices)
+    verdicts = {**plan.verdicts, **dict.fromkeys(begun, stopped)}
     # Nor does any gang lose its place in the line.
-    return replace(plan, admissions=(), verdicts=verdicts, reservations={})
+    return replace(plan, admissions=(), verdicts=verdicts, reservations={}, choices={})

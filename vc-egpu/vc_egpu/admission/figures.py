@@ -38,6 +38,8 @@ class Figures:
         self._evicted = vocabulary.PODS_EVICTED.counter(self.registry)
         self._suspended = vocabulary.PODS_SUSPENDED.counter(self.registry)
         self._outcomes = vocabulary.SUSPENSIONS.counter(self.registry)
+        self._needed = vocabulary.NODES_NEEDED.gauge(self.registry)
+        self._requested = vocabulary.NODES_REQUESTED.gauge(self.registry)
         self._going: dict[str, _Going] = {}
         """By gang; the loop's thread alone uses it."""
 
@@ -67,6 +69,11 @@ class Figures:
     def came_of(self, pod: DecodedPod, outcome: Outcome) -> None:
         """What became of a pod's suspension."""
         self._outcomes.labels(self._payer(pod)[0], outcome).inc()
+
+    def asked_for(self, model: str, needed: int, requested: int) -> None:
+        """So many more nodes would serve the gangs that wait, and so many are asked for."""
+        self._needed.labels(model).set(needed)
+        self._requested.labels(model).set(requested)
 
     # --- from the last gate to the last node -----------------------------------------------------
 

@@ -325,7 +325,7 @@ class Loop:
         self._conductor.suspending.tick(clock)
         self._agenda.look_at(*self._parts.pending.since)
         self._mirror.state.forget_kept(now - self._settings.policy.replacement_hold_s)
-        for uid in self._work.evictions.overdue(clock, self._conductor.rolling.is_leaving):
+        for uid in self._work.evictions.overdue(clock, self._conductor.is_leaving):
             self._conductor.victims.press(uid)
         if self._mirror.usual.learns:
             self._parts.keeper.tick(self._mirror.usual.experience, clock)

@@ -8,6 +8,8 @@ from typing import Final
 
 from vc_egpu.admission import settings as settings_module
 from vc_egpu.admission.execution.executor import HELPERS, WRITERS
+from vc_egpu.admission.growing.grower import Grower
+from vc_egpu.admission.growing.node_groups import NodeGroups, NodeGroupsError
 from vc_egpu.admission.intake.loading import NotSyncedError
 from vc_egpu.admission.leader import Leadership, SoleLeader
 from vc_egpu.admission.loop import Loop
@@ -41,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The stack can be removed, and drained before, with any table, be it broken.
         drains = settings.drain or settings.drain_direct
         table = ModelTable() if drains else ModelTable.from_yaml(settings.models.read_text())
+        groups = NodeGroups()
+        if settings.node_groups is not None and not drains:
+            groups = NodeGroups.from_yaml(settings.node_groups.read_text(), table)
         api = ApiConnection.connect(
             settings.kubeconfig,
             pool_size=POOL_SIZE,
@@ -48,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             qps=settings.qps,
             burst=settings.burst,
         )
-    except (ModelTableError, ConfigError, OSError) as error:
+    except (ModelTableError, NodeGroupsError, ConfigError, OSError) as error:
         logger.error("cannot start: %s", error)
         return EXIT_BAD_SETTINGS
     stopping = threading.Event()
@@ -57,19 +62,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         from vc_egpu.admission.drain import drain
 
         return drain(api, direct_only=settings.drain_direct)
-    return Process(api, table, settings, stopping).run()
+    return Process(api, table, settings, stopping, groups).run()
 
 
 class Process:
     """Leads, stands by, leads again, until told to stop."""
 
     def __init__(
-        self, api: ApiConnection, table: ModelTable, settings: Settings, stopping: threading.Event
+        self,
+        api: ApiConnection,
+        table: ModelTable,
+        settings: Settings,
+        stopping: threading.Event,
+        groups: NodeGroups = NodeGroups(),  # noqa: B008 - frozen
     ) -> None:
         self._api = api
         self._table = table
         self._settings = settings
         self._stopping = stopping
+        self._groups = groups
         self._times = LeaseTimes()
         self._loop: Loop | None = None
 
@@ -105,19 +116,26 @@ class Process:
         parts = Parts.of(self._api, self._table, self._settings, epoch, fresh_s=fresh_s)
         self._loop = Loop(parts, self._settings, epoch, self._stopping)
         failed: Exception | None = None
+        grower = self._grower(self._loop, parts)
         try:
+            grower.start()
             self._loop.run()
         except (NotSyncedError, KubeError) as error:
             logger.error("leadership %d ended: %s", epoch.epoch, error)
             failed = error
         finally:
             self._loop = None
+            grower.stop()
             if isinstance(leadership, LeaderLease):
                 # However it ended: no plan id may be given twice, and none may look older than one that
                 # stands.
                 leadership.start_anew(above=max(epoch.epoch, getattr(failed, "newest", -1)))
         if failed is not None:
             self._stopping.wait(1.0)
+
+    def _grower(self, loop: Loop, parts: Parts) -> Grower:
+        fenced = self._api.fenced(parts.until)
+        return Grower(fenced, self._settings.namespace, self._groups, table=self._table, view=loop.view)
 
 
 class Epoch:

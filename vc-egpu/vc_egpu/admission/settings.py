@@ -48,6 +48,8 @@ class Settings:
     policy: Policy = Policy()  # noqa: RUF009 - frozen
     share_metrics: bool = True
     """Whether there is a page of metrics with a series for each share."""
+    node_groups: Path | None = None
+    """Groups of nodes that can grow; None: no nodes are asked for."""
     drain: bool = False
     drain_direct: bool = False
     verbose: bool = False
@@ -124,9 +126,20 @@ def parser() -> argparse.ArgumentParser:
         default="on",
         help="off: no page /metrics/shares, which has three series for each share",
     )
+    _add_growth(flags)
     _add_drains(flags)
     flags.add_argument("-v", "--verbose", action="store_true")
     return flags
+
+
+def _add_growth(parser: argparse.ArgumentParser) -> None:
+    """Nodes that are asked for."""
+    parser.add_argument(
+        "--node-groups",
+        type=Path,
+        help="file of groups of nodes that can grow: while gangs lack cards alone, keep one "
+        "ProvisioningRequest for each model",
+    )
 
 
 def _add_drains(parser: argparse.ArgumentParser) -> None:
@@ -216,6 +229,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         keep_managed_fields=flags.keep_managed_fields,
         policy=policy,
         share_metrics=flags.share_metrics == "on",
+        node_groups=flags.node_groups,
         drain=flags.drain,
         drain_direct=flags.drain_direct,
         verbose=flags.verbose,

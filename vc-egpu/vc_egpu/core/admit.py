@@ -54,6 +54,16 @@ class Attempt:
         """How many members above the minimum still wait."""
         self._room: Room | Patience | None = None
 
+    @property
+    def is_seated(self) -> bool:
+        """Whether members have their place, without that any other goes for them."""
+        return bool(self._seated)
+
+    @property
+    def room(self) -> Room | Patience | None:
+        """What making room has found."""
+        return self._room
+
     def check_caps(self) -> None:
         """Step 2: which members the caps of the queue allow."""
         raise NotImplementedError

@@ -6,7 +6,7 @@
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from vc_egpu.core import admit
+from vc_egpu.core import choice
 from vc_egpu.core.books.state import index_of
 from vc_egpu.core.model.cluster import Instant, QueueName, Snapshot
 from vc_egpu.core.model.findings import Behind
@@ -49,7 +49,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     suspend.begin(trial, record)  # b. pauses that users wish, gangs that cannot come back
     for view in _turns(trial, record, only):  # 1. order
         with lending.aside(trial, view), replacements.released(trial, view) as own:
-            attempt = admit.begin(trial, record, view, own)
+            attempt = choice.begin(trial, record, view, own)
             attempt.check_caps()  # 2. caps
             attempt.place()  # 3. place
             attempt.make_room()  # 4. make room

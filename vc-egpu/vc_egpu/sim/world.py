@@ -29,6 +29,7 @@ from vc_egpu.core.model.cluster import (
     SuspensionState,
     plan_key,
 )
+from vc_egpu.core.model.gangs import is_made_otherwise, option_of
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.resources import PARTS_PREFIX
@@ -206,6 +207,9 @@ class World:
         for eviction in plan.evictions:
             for uid in sorted(eviction.pods):
                 self.terminate(self.snapshot().pods[uid])
+        for key, choice in plan.choices.items():
+            self.state.put_gang(replace(self.gang(key), choice=choice))
+            self._remake(key)
         self.write_plans(plan)
         self.remember(plan)
         for wish in plan.suspensions:
@@ -213,6 +217,15 @@ class World:
             for uid in sorted(wish.pods):
                 self._order(uid, ordered=True)
         self.carry_on()
+
+    def _remake(self, key: str) -> None:
+        """Pods that wait and were made before the choice of their gang are made again."""
+        choice = self.gang(key).choice
+        for pod in self.pods_of(key):
+            task = self._slots[pod.uid][0]
+            if pod.phase is PodPhase.GATED and is_made_otherwise(pod.shape, choice, task):
+                self.state.remove_pod(pod.uid)
+                self._reborn(pod)
 
     def remember(self, plan: Plan) -> None:
         """Gangs with claims know of them from now on."""
@@ -280,7 +293,8 @@ class World:
                 accounts=admission.accounts,
                 relieves=admission.relieves,
             )
-            self.state.put_gang(replace(self.gang(admission.gang), plan=written))
+            gang = self.gang(admission.gang)
+            self.state.put_gang(replace(gang, plan=written, choice=admission.choice or gang.choice))
 
     def settle(self, rounds: int = 10) -> Plan:
         """Decide, apply and let victims leave until nothing changes any more; the last plan."""
@@ -288,7 +302,9 @@ class World:
         for _ in range(rounds):
             standing = any(gang.plan is not None for gang in self.snapshot().gangs.values())
             suspension = plan.suspensions or plan.resumes or plan.evictions
-            if not (plan.admissions or plan.withdrawals or plan.ready or suspension or standing):
+            if not (
+                plan.admissions or plan.withdrawals or plan.ready or plan.choices or suspension or standing
+            ):
                 self.remember(plan)
                 break
             self.apply(plan)
@@ -331,6 +347,7 @@ class World:
 
     def _bear(self, gang: Gang, task: str, index: int, shape: PodShape, gates: tuple[str, ...] = ()) -> None:
         self._births += 1
+        shape = shape.as_option(option_of(gang.choice, task)) or shape
         namespace, _, name = gang.key.rpartition("/")
         uid = PodUid(f"{gang.key}/{task}/{index}#{self._births}")
         self._slots[uid] = (task, index)

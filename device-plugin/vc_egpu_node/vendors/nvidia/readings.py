@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar
 import pynvml
 
 from vc_egpu_node.vendors.base import (
+    SHARED,
+    Ability,
     CardEvent,
     CardReading,
     CardSample,
@@ -29,7 +31,6 @@ from vc_egpu_node.vendors.nvidia.lists import WIDE_LISTS, running
 from vc_egpu_node.vendors.nvidia.words import (
     APPLICATION_XIDS,
     RESET_XIDS,
-    NvidiaCard,
     minor_of,
     no_beginning,
     recovery_fault,
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MIB: Final = 1024 * 1024
+MIG_ABILITIES: Final[frozenset[Ability]] = frozenset({"slice", "processes"})
+"""What a card in MIG mode can do. NVML tells no utilisation of its instances."""
 DOUBLE_BIT_XID: Final = 48
 """What a double-bit ECC event counts as."""
 
@@ -107,8 +110,7 @@ class NvidiaReadings:
         self._listen()
         return NodeReading(
             cards=_with_peers(cards, self._links(cards)),
-            driver_version=driver,
-            versions={"cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"} if cuda else {},
+            versions={"driver": driver} | ({"cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"} if cuda else {}),
             problem="; ".join(problems),
         )
 
@@ -117,6 +119,7 @@ class NvidiaReadings:
         uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
         capability = _capability(handle)
         mig = _optional(pynvml.nvmlDeviceGetMigMode, handle)
+        sm_count = _sm_count(_optional(pynvml.nvmlDeviceGetNumGpuCores, handle) or 0, capability)
         pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle)
         minor = _optional(pynvml.nvmlDeviceGetMinorNumber, handle)
         reading = CardReading(
@@ -126,13 +129,13 @@ class NvidiaReadings:
             memory_mib=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB,
             clock_mhz=int(_optional(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM) or 0),
             pci_bus_id=_text(pci.busId).upper() if pci else "",
-            partitioned=bool(mig and mig[0]),
             closed_to=COMPUTE_MODES.get(_optional(pynvml.nvmlDeviceGetComputeMode, handle), ""),
-            facts=NvidiaCard(
-                sm_count=_sm_count(_optional(pynvml.nvmlDeviceGetNumGpuCores, handle) or 0, capability),
-                compute_capability=f"{capability[0]}.{capability[1]}" if capability else "",
-                minor=-1 if minor is None else int(minor),
-            ),
+            devices=(f"nvidia{index if minor is None else int(minor)}",),
+            numbers=({"sm": sm_count} if sm_count else {})
+            | ({"minor": int(minor)} if minor is not None else {}),
+            attributes={"compute_capability": f"{capability[0]}.{capability[1]}"} if capability else {},
+            abilities=MIG_ABILITIES if mig and mig[0] else SHARED,
+            isolation="hardware" if mig and mig[0] else "library",
         )
         self._handles[uuid] = handle
         return reading
@@ -221,7 +224,7 @@ class NvidiaReadings:
             if uuid is not None and xid in RESET_XIDS:
                 self._wants_reset[uuid] = xid
             if uuid is not None and xid not in APPLICATION_XIDS:
-                events.append(CardEvent(uuid, xid, f"XID {xid}"))
+                events.append(CardEvent(uuid, f"XID {xid}", code=xid))
         return tuple(events)
 
     def sample(self, uuid: str) -> CardSample:
@@ -281,7 +284,7 @@ class NvidiaReadings:
                 pid=int(pid),
                 memory_mib=size // MIB,
                 sm_percent=min(int(newest[pid].smUtil), 100) if pid in newest else 0,
-                mps=pid in mps,
+                through="mps" if pid in mps else "",
             )
             for pid, size in used.items()
         )

@@ -15,6 +15,7 @@ import yaml
 from vc_egpu_node.settings.config import ToolkitMode
 from vc_egpu_node.vendors.base import ANY_DRIVER, CardReading, Edits, EditsError
 from vc_egpu_node.vendors.nvidia.words import minor_of
+from vc_egpu_node.vendors.slices import Realised
 
 log = logging.getLogger(__name__)
 
@@ -61,14 +62,25 @@ class Toolkit:
         return self._mode == "required" or (self._mode == "auto" and self._driver_device.exists())
 
     def edits(
-        self, cards: Sequence[CardReading], driver_version: str = ANY_DRIVER, *, shared: bool = False
+        self,
+        cards: Sequence[CardReading],
+        driver_version: str = ANY_DRIVER,
+        *,
+        shared: bool = False,
+        realised: Sequence[Realised] = (),
     ) -> Edits:
         """See :meth:`ContainerEdits.edits`; specs that were made for another driver do not count. ``shared``:
         without :data:`TENANTS_LIMITS`."""
+        if realised:
+            raise EditsError("slices of cards in MIG mode are not given to containers yet")
         return self._edits([(card, minor_of(card)) for card in cards], driver_version, shared=shared)
 
-    def record(self, cards: Sequence[CardReading], *, shared: bool = False) -> Edits:
+    def record(
+        self, cards: Sequence[CardReading], *, shared: bool = False, realised: Sequence[Realised] = ()
+    ) -> Edits:
         """See :meth:`ContainerEdits.record`: by UUID or position, whatever the card's number is now."""
+        if realised:
+            raise EditsError("slices of cards in MIG mode are not given to containers yet")
         return self._edits([(card, UNKNOWN_MINOR) for card in cards], ANY_DRIVER, shared=shared)
 
     def unusable(self, cards: Iterable[CardReading], driver_version: str = ANY_DRIVER) -> dict[str, str]:

@@ -3,7 +3,6 @@
 Flags and codes are read after NVIDIA's guides.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from vc_egpu.volcano.words import names
@@ -27,24 +26,9 @@ FACTS: Final = VendorFacts(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NvidiaCard:
-    """What only NVIDIA's cards have."""
-
-    sm_count: int = 0
-    """Streaming multiprocessors."""
-    compute_capability: str = ""
-    minor: int = -1
-    """Number of the device node (``/dev/nvidia<minor>``), -1 where unknown."""
-
-    def device(self, index: int) -> str:
-        """See :meth:`vc_egpu_node.vendors.base.CardFacts.device`."""
-        return f"nvidia{self.minor if self.minor >= 0 else index}"
-
-
 def minor_of(card: CardReading) -> int:
-    """Number of the card's device node, -1 where unknown."""
-    return card.facts.minor if isinstance(card.facts, NvidiaCard) else -1
+    """Number of the card's device node (``/dev/nvidia<minor>``), -1 where unknown."""
+    return card.numbers.get("minor", -1)
 
 
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})

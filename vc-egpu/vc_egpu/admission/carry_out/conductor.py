@@ -104,6 +104,8 @@ class Conductor:
             elif refusal:
                 verdicts[admission.gang] = refused[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
                 self.work.mirror.bar(admission.gang, refusal, self.work.clock, now)
+        for key, choice in plan.choices.items():
+            self.plans.choose(key, choice)
         for key, reservation in plan.reservations.items():
             self.plans.reserve(key, reservation)
         for resume in plan.resumes:
@@ -152,6 +154,7 @@ class Conductor:
         if rolling is not None and self._roll_on(key, group, rolling):
             return
         members = self.work.mirror.members.get(key, {})
+        self.victims.make_again(key, group.decoded.gang.choice)
         match steps.next_step(group, members, self.plans.authority):
             case steps.Strip(why=why):
                 if self.members.is_settled(key):
@@ -164,6 +167,10 @@ class Conductor:
                 self.plans.enqueue(key, group)
             case _:
                 pass
+
+    def is_leaving(self, uid: PodUid) -> bool:
+        """Whether a pod that was asked to go is on its way, whatever it was asked for."""
+        return self.rolling.is_leaving(uid) and self.victims.is_leaving(uid)
 
     def roll_back(self, key: str, group: Group, back: RollBack, now: Instant) -> None:
         """Take a gang's plan away, remember the back-off, then have its pods made once more."""
@@ -274,7 +281,7 @@ class Conductor:
                 # Where a note of a roll-back was to be left, its pods go without it.
                 if self.rolling.without_note(done.gang):
                     self.work.mirror.bar(done.gang, why, self.work.clock, now)
-            case "enqueue" | "reserve":
+            case "enqueue" | "reserve" | "choice":
                 pass  # nothing was begun; tried again with the back-off
             case _:
                 assert_never(done.purpose)

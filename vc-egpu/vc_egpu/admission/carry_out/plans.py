@@ -54,7 +54,7 @@ class Plans:
         if group is None or group.outstanding or not self.work.is_free(key):
             return None
         record = plan_for(admission, group, mirror.members.get(key, {}), self.next_id(), now)
-        refusal = self._write(key, group, record, verdict, now)
+        refusal = self._write(key, group, record, verdict, now, choice=admission.choice)
         if not refusal and record.state == "ready":
             self._note_ready(key, record.plan_id, record.members.values(), now, self.asked_at)
         return refusal
@@ -69,14 +69,31 @@ class Plans:
             self._write(key, group, group.plan.ready(), verdict, now)
             self._note_ready(key, group.plan.plan_id, group.plan.members.values(), now, None)
 
-    def _write(self, key: str, group: Group, record: PlanRecord, verdict: Verdict, now: Instant) -> str:
+    def choose(self, key: str, choice: str) -> None:
+        """Write which option the pods of a gang are made with, before any of it is planned."""
+        group = self.work.mirror.groups.get(key)
+        if group is None or group.outstanding:
+            return
+        if not self.work.is_free(key):
+            self.work.pass_over(key)
+            return
+        self.work.count("chosen")
+        body = writes.group_patch(group.decoded, annotations={names.CHOICE: choice})
+        self.work.write("choice", key, group, body)
+
+    def _write(
+        self, key: str, group: Group, record: PlanRecord, verdict: Verdict, now: Instant, *, choice: str = ""
+    ) -> str:
         try:
-            body = writes.plan_patch(group.decoded, record, verdict, self.work.mirror.nodes, now)
+            nodes = self.work.mirror.nodes
+            body = writes.plan_patch(group.decoded, record, verdict, nodes, now, choice=choice)
         except PlanTooLargeError as error:
             return str(error)
         if no_room := _no_room(group, body["metadata"]["annotations"][names.PLAN]):
             return no_room
-        self.work.mirror.book(key, record)
+        if choice:
+            self.work.count("chosen")
+        self.work.mirror.book(key, record, choice)
         self.work.write("plan", key, group, body, record.plan_id)
         return ""
 

@@ -13,20 +13,31 @@ from vc_egpu.admission.carry_out.work import Work
 from vc_egpu.admission.execution.evictions import EvictionOrder, plainly, whole_gangs
 from vc_egpu.admission.execution.outcomes import EvictionRun
 from vc_egpu.admission.execution.results import Denied, Later, Overtaken, Unknown, Written
+from vc_egpu.admission.state import owners
 from vc_egpu.admission.state.agenda import Why
 from vc_egpu.admission.state.gangs import Group, called
 from vc_egpu.admission.state.refusals import AGAIN_S
 from vc_egpu.admission.suspension.suspending import Order, Suspending
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import PodPhase, PodUid
+from vc_egpu.core.model.gangs import is_made_otherwise
 from vc_egpu.core.model.plan import Eviction
 from vc_egpu.core.room.causes import RULES
 from vc_egpu.kube.wire.errors import BudgetExhausted
 from vc_egpu.volcano.codec.plans import PlanRecord
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 
+_CHOICE: Final = "#choice"
+"""After the name of a gang: the order that has its pods made again, which no other of the gang waits for."""
 SHIELD_S: Final = 60.0
 """A pod that a budget guards is no victim for this long, nor are the others that were to go with it."""
+
+
+def waits_otherwise(member: DecodedPod, choice: str) -> bool:
+    """Whether a pod waits that was made before this choice, and has a controller that makes another."""
+    pod = member.pod
+    waits = pod.phase is PodPhase.GATED and owners.may_be_removed(member.owner)
+    return waits and is_made_otherwise(pod.shape, choice, pod.task)
 
 
 @dataclass(slots=True)
@@ -100,6 +111,27 @@ class Victims:
         self.work.count("evicted_broken", len(pods))
         whole = whole_gangs(self.work.mirror, pods, eviction.pods)
         self._start(EvictionOrder(eviction.gang, "", pods, eviction.cause, whole))
+
+    def make_again(self, key: str, choice: str) -> None:
+        """Pods that wait and were made before the choice of their gang go, and their controller makes others.
+
+        No Job counts a try for it. What they ask for is written on them, and never changes.
+        """
+        order = f"{key}{_CHOICE}"
+        if not choice or order in self.work.evictions.under_way:
+            return
+        members = self.work.mirror.members.get(key, {}).values()
+        begun = self.work.evictions.begun
+        pods = tuple(m for m in members if waits_otherwise(m, choice) and m.pod.uid not in begun)
+        if pods:
+            self.work.count("made_again", len(pods))
+            self._start(EvictionOrder(order, "", pods, cause=None))
+
+    def is_leaving(self, uid: PodUid) -> bool:
+        """Whether a pod that was asked to go for a choice goes; True for one that was not asked for that."""
+        pod = self.work.mirror.pods.get(uid)
+        group = self.work.mirror.groups.get(pod.pod.gang or "") if pod is not None else None
+        return pod is None or group is None or not waits_otherwise(pod, group.decoded.gang.choice)
 
     def roll_back(self, key: str, pods: tuple[DecodedPod, ...]) -> None:
         """Pods of a gang that was let go and does not arrive: their controller replaces them."""

@@ -116,9 +116,18 @@ def pod_patch(pod: DecodedPod, annotations: Mapping[str, str | None]) -> Json:
 
 
 def plan_patch(
-    group: DecodedGroup, record: PlanRecord, verdict: Verdict, nodes: Mapping[NodeName, Node], now: Instant
+    group: DecodedGroup,
+    record: PlanRecord,
+    verdict: Verdict,
+    nodes: Mapping[NodeName, Node],
+    now: Instant,
+    *,
+    choice: str = "",
 ) -> Json:
-    """A plan and the condition that goes with it. Raises :class:`plans.PlanTooLargeError`."""
+    """A plan, the condition that goes with it, and the choice that it was made with, where that is new.
+
+    Raises :class:`plans.PlanTooLargeError`.
+    """
     is_ready = record.state == "ready"
     value = condition(
         admitted=is_ready,
@@ -129,6 +138,8 @@ def plan_patch(
     annotations: dict[str, str | None] = {names.PLAN: plans.encode(record, nodes)}
     if group.reserved:
         annotations[names.RESERVED] = None  # it has its place
+    if choice:
+        annotations[names.CHOICE] = choice
     return group_patch(group, annotations=annotations, condition=value)
 
 

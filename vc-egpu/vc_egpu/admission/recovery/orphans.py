@@ -54,7 +54,7 @@ def is_orphan(pod: DecodedPod) -> bool:
     return (
         pod.bound
         and pod.pod.phase is PodPhase.PLACED
-        and bool(pod.pod.shape.asks)
+        and bool(pod.pod.shape.asks or pod.pod.shape.options)
         and not pod.pod.plan_id
         and not pod.is_static
     )

@@ -62,6 +62,8 @@ class Group:
     """Since when it has been the first of its queue and class that lacks only cards; 0: it is not."""
     claim: Reservation | None = None
     """What is claimed for it, as it stands on the PodGroup or is being written there."""
+    choosing: str = ""
+    """The choice that is being written together with a plan."""
     ours: bool = False
     """It had members that ask for cards, or a plan: of other PodGroups nothing is decided, nor told."""
 
@@ -165,6 +167,7 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
         takes_free_room=retry.kubelet and not opened,
         template=template.rows,
         reservation=group.reservation,
+        choice=group.choosing or group.decoded.gang.choice,
     )
 
 
@@ -218,7 +221,7 @@ def as_planned(decoded: DecodedPod, group: Group | None, refused: str = "") -> D
     """
     decoded = as_owned(decoded, group, refused)
     pod = decoded.pod
-    if pod.shape.asks or decoded.waiting or group is None:
+    if pod.shape.asks or pod.shape.options or decoded.waiting or group is None:
         return decoded
     plan = group.effective
     if plan is None or pod.plan_id == plan.plan_id:
@@ -280,7 +283,11 @@ def uids_by_key(members: Mapping[PodUid, DecodedPod]) -> dict[str, PodUid]:
     Where several have one key it is the one that decisions see.
     """
     waiting = ((uid, members[uid]) for uid in sorted(members) if members[uid].pod.phase is PodPhase.GATED)
-    return {plan_key(m.pod): uid for uid, m in waiting if not m.problem and not m.pod.other_gates}
+    return {
+        plan_key(m.pod): uid
+        for uid, m in waiting
+        if not m.problem and not m.pod.other_gates and not m.pod.shape.is_open
+    }
 
 
 def planned_as(group: Group, uid: PodUid) -> list[str]:

@@ -170,10 +170,10 @@ class Mirror:
 
     # --- own writes ------------------------------------------------------------------------------
 
-    def book(self, key: str, plan: PlanRecord) -> None:
-        """A plan is about to be written; it counts from now on."""
+    def book(self, key: str, plan: PlanRecord, choice: str = "") -> None:
+        """A plan is about to be written, and a choice with it; both count from now on."""
         group = self.groups[key]
-        group.booked = plan
+        group.booked, group.choosing = plan, choice
         self._refresh(key, group)
 
     def unbook(self, key: str) -> None:
@@ -181,7 +181,7 @@ class Mirror:
         group = self.groups.get(key)
         if group is not None and group.booked is not None:
             stands = group.plan is not None and group.plan.plan_id == group.booked.plan_id
-            group.booked = None
+            group.booked, group.choosing = None, ""
             self._refresh(key, group)
             self.agenda.look_at(key)
             if not stands or key in self.waiting:
@@ -396,9 +396,9 @@ class Mirror:
         for namespace in self._in_namespace if named is None else named:
             for uid in self._in_namespace.get(namespace, ()):
                 labels = self.pods[uid].labels
-                if label is None or labels.get(label[0]) == label[1]:
-                    if self.rules.selects(rule, labels, namespace):
-                        yield uid
+                quick = label is None or labels.get(label[0]) == label[1]
+                if quick and self.rules.selects(rule, labels, namespace):
+                    yield uid
 
     def _namespace(self, document: Document, *, deleted: bool) -> None:
         metadata = document["metadata"]

@@ -1,7 +1,7 @@
 """Rules between pods that some pod carries: other pods are held against them.
 
-A pod that another one avoids, needs, or is spread with need not have any rule itself. So a rule that comes, or
-goes, may say something about each pod of its namespaces.
+A pod that another one avoids, or needs, need not have any rule itself. So a rule that comes, or goes, may say
+something about each pod of its namespaces.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -104,8 +104,8 @@ class RulesAtWork:
 
     def _enter(self, key: RuleKey) -> bool:
         carried = self._known[key]
-        homes = [self._homes.setdefault(home, _Home()) for home in carried.homes]
-        return any([home.put(key, carried) for home in homes])
+        entered = [self._homes.setdefault(home, _Home()).put(key, carried) for home in carried.homes]
+        return any(entered)
 
     def _take_off(self, uid: PodUid, before: Rules) -> list[tuple[RuleKey, Selection]]:
         self._of.pop(uid, None)

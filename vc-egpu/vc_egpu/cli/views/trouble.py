@@ -76,7 +76,7 @@ def _ill(name: str, node: Json, pods: Sequence[Json]) -> Iterator[str]:
 
 
 _UNEVENTFUL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-_SLIPS: Final = (*sorted(PER_CARD), "volcano.sh/vgpu", "volcano.sh/gpu", "nvidia.com/gpu")
+_SLIPS: Final = (*sorted(PER_CARD), "volcano.sh/gpu", "nvidia.com/gpu")
 """Limits that people name who mean a share, without the one that makes a pod ask for it."""
 
 

@@ -79,7 +79,7 @@ def _within(ledger: Ledger, mark: str, label: str, reach: Flags) -> Ints:
 
 
 class Rules:
-    """The rules of one shape over some rows of the ledger. Seating changes what they leave, not the ledger."""
+    """The rules of one shape over some rows. Seating changes what they leave, and not the ledger."""
 
     def __init__(self, ledger: Ledger, need: Need, rows: Ints) -> None:
         rules = need.shape.neighbours

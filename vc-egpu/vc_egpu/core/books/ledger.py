@@ -116,9 +116,8 @@ class Ledger:
         self.scalar_used, self.unoffered = Columns(), _Unoffered()
         self.slot_cap: dict[str, Ints] = {}
         self.slot_used: dict[str, Ints] = {}
-        self.ports, self.domains = dict[int, Mapping[HostPort, int]](), Domains()
+        self.ports, self.domains = dict[int, Mapping[HostPort, int]](), Domains(_FIRST_ROWS)
         self.marks = Marks(self.domains)
-        self.domains.put(0, None, _FIRST_ROWS)
         self._touched, self._last_copy, self._numbers = set[int](), object(), count(1)
         """Rows that were booked on since the last copy (of a copy: since it was made), and its mark."""
 

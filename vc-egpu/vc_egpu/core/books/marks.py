@@ -23,11 +23,10 @@ _NO_BOUND: Final = 1 << 40
 class Domains:
     """The labels of nodes by row, and numbers for their values. One for a ledger and all its copies."""
 
-    def __init__(self) -> None:
-        self._labels: list[Mapping[str, str] | None] = []
+    def __init__(self, rows: int = 0) -> None:
+        self._labels: list[Mapping[str, str] | None] = [None] * rows
         """None: no node has this row."""
         self._known: dict[str, tuple[Ints, int]] = {}
-        self._rows = 0
 
     def put(self, row: int, labels: Mapping[str, str] | None, rows: int) -> None:
         """A node with these labels has the row, or none any more. ``rows``: how many the ledger has."""
@@ -37,7 +36,6 @@ class Domains:
         if self._labels[row] != labels:
             self._labels[row] = labels
             self._known.clear()
-        self._rows = rows
 
     def of(self, label: str) -> Ints:
         """By row: the number of its domain, -1 where the node has no such label, or the row no node.

@@ -5,7 +5,7 @@ milli-CPU. Instants are seconds since the epoch, as the API server's timestamps 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType, TypeVar
 
@@ -24,6 +24,8 @@ FULL_CORES_PERCENT: Final = 100
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 """The taint by which an operator says that nothing runs on a silent node any more."""
 DEFAULT_MAX_SHARERS: Final = 100
+LONGEST_CHOICE: Final = 250
+"""Characters of a choice, which stands in an annotation. Longer ones are not tried."""
 
 
 class ShareClass(IntEnum):
@@ -164,6 +166,14 @@ class CardAsk:
 
 
 @dataclass(frozen=True, slots=True)
+class AskOption:
+    """One of several ways in which a pod takes cards. Its gang takes the one of this name."""
+
+    name: str
+    asks: tuple[CardAsk, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PodShape:
     """Everything about a pod that decides where it fits. Equal shapes are tried once."""
 
@@ -189,6 +199,22 @@ class PodShape:
     """(weight, requirements that hold together): nodes that it had better go to."""
     runtime_s: float | None = None
     """It ends within so long after its start: its user says so, or a deadline; None: that is not known."""
+    options: tuple[AskOption, ...] = ()
+    """What it may ask for, the wish of its user first; empty: what stands in ``asks`` alone."""
+    choice: str = ""
+    """The option that ``asks`` are of; empty where none was chosen when the pod was made."""
+    mixes: bool = False
+    """Members of one gang may take different options."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was made before an option was chosen: no such pod ever runs."""
+        return bool(self.options) and not self.choice
+
+    def as_option(self, name: str) -> "PodShape | None":
+        """The pod as it is made once this option is chosen; None where it has no such option."""
+        found = next((option for option in self.options if option.name == name), None)
+        return replace(self, asks=found.asks, choice=name) if found is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +403,8 @@ class Gang:
     """When the whole gang was evicted for others: the last few times, oldest first."""
     reservation: Reservation | None = None
     """None: it is not the first of its queue and class, or does not lack cards alone."""
+    choice: str = ""
+    """Which option its pods are made with, as it stands on the PodGroup (:func:`.gangs.option_of`)."""
 
     @property
     def is_of_replicas(self) -> bool:

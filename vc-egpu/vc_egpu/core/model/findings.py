@@ -432,6 +432,23 @@ class MakingRoom:
 
 
 @dataclass(frozen=True, slots=True)
+class Remade:
+    """An option was chosen, and pods that were made without it are made again."""
+
+    choice: str
+    members: int
+    """So many pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoOption:
+    """None of the options of the gang can start now."""
+
+    options: tuple[tuple[str, "Finding"], ...]
+    """By option, what is short for it. Empty: its members have no option in common."""
+
+
+@dataclass(frozen=True, slots=True)
 class GivenUp:
     """The plan of the gang does not hold any more."""
 
@@ -479,6 +496,8 @@ Finding = (
     | Shortage
     | RoomSoon
     | MakingRoom
+    | Remade
+    | NoOption
     | GivenUp
     | Placed
     | AboveMinimum

@@ -19,6 +19,8 @@ class Member(NamedTuple):
     shape_id: int
     """Equal exactly for equal shapes, within one index."""
     shape: PodShape
+    is_made: bool = True
+    """Whether its pod is there: what it asks for is written on it, and never changes."""
 
 
 class PlannedMember(NamedTuple):
@@ -103,11 +105,12 @@ def view_of(gang: Gang, pods: Iterable[Pod], shape_ids: Mapping[PodUid, int], in
     live = (*by_phase[PodPhase.GATED], *by_phase[PodPhase.PLACED], *by_phase[PodPhase.TERMINATING])
     by_key: dict[str, Member] = {}
     if gang.template and not live:
-        for task, replicas, shape in gang.template:
+        for task, replicas, template in gang.template:
+            shape = template.as_option(option_of(gang.choice, task)) or template
             shape_id = intern(shape)
             for index in range(replicas):
                 key = f"{task}/{index}"
-                by_key[key] = Member(key, task, shape_id, shape)
+                by_key[key] = Member(key, task, shape_id, shape, is_made=False)
     foreign: list[Pod] = []
     for pod in by_phase[PodPhase.GATED]:
         if pod.other_gates:
@@ -139,6 +142,22 @@ def view_of(gang: Gang, pods: Iterable[Pod], shape_ids: Mapping[PodUid, int], in
         planned=tuple(planned),
         carried=carried,
     )
+
+
+def option_of(choice: str, task: str) -> str:
+    """The option that members of this task take: ``h20``, or by task ``ps=l20,w=h20``; empty: none yet."""
+    if "=" not in choice:
+        return choice
+    return dict(part.partition("=")[::2] for part in choice.split(",")).get(task, "")
+
+
+def is_made_otherwise(shape: PodShape, choice: str, task: str) -> bool:
+    """Whether a pod was made before this choice, so that another has to take its place.
+
+    An option that the pod does not have asks nothing of it: its template has changed since the choice.
+    """
+    name = option_of(choice, task)
+    return shape.choice != name and any(option.name == name for option in shape.options)
 
 
 def mark_of(view: GangView) -> Mark | None:

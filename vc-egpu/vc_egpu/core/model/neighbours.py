@@ -29,8 +29,8 @@ class Spread:
     max_skew: int
     """No domain that gets one has so many more of them than the domain with the fewest."""
     capped: bool = False
-    """No node gets more of them than ``max_skew``, however many the others have: a scheduler that sees the pod
-    pinned sees one domain, and it was told to see more."""
+    """No node gets more of them than ``max_skew``, however many the others have. A scheduler that sees the
+    pod pinned sees one domain, and was told to see more."""
     min_domains: int = 1
     """With fewer domains the fewest are taken to be none."""
     itself: bool = True

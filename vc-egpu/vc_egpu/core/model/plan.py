@@ -56,6 +56,9 @@ class Admission:
     """The highest of the gang's queues whose cap is full without its victims. Victims below it that are
     suspended count in no queue until they run again."""
 
+    choice: str = ""
+    """The option that its members are planned with, where the PodGroup does not name it yet."""
+
     @property
     def cause(self) -> Cause:
         """Why its victims go: the same cause for all of them. Without victims the word says nothing."""
@@ -97,5 +100,7 @@ class Plan:
     """The gang suspended first comes first."""
     evictions: tuple[Eviction, ...] = ()
     """Gangs that cannot come back after a suspension: they are evicted and queued again."""
+    choices: Mapping[str, str] = field(default_factory=dict)
+    """By gang, the option that its pods are to be made with from now on; those that wait are made again."""
     reservations: Mapping[str, Reservation | None] = field(default_factory=dict)
     """By gang, what is to be remembered from now on; None: nothing any more. Other gangs stay as they are."""

@@ -208,6 +208,9 @@ def shape_key(shape: PodShape) -> ShapeKey:
         shape.neighbours,
         shape.prefers,
         shape.runtime_s,
+        shape.options,
+        shape.choice,
+        shape.mixes,
     )
 
 
@@ -233,6 +236,7 @@ def parts_of(shape: PodShape) -> int:
                 shape.neighbours.spreads,
                 shape.neighbours.needs,
                 shape.neighbours.likes,
+                shape.options,
             ),
         )
     )

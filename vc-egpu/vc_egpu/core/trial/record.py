@@ -48,6 +48,7 @@ class Recorder:
         self._resumes: list[Resume] = []
         self._evictions: list[Eviction] = []
         self._verdicts: dict[str, Verdict] = {}
+        self._choices: dict[str, str] = {}
         self._reservations: dict[str, Reservation | None] = {}
         self._refused: dict[Mark | None, tuple[Verdict, int | None]] = {}
         self._placeless: dict[Mark, Shortage | None] = {}
@@ -91,6 +92,12 @@ class Recorder:
     def evicts(self, eviction: Eviction) -> None:
         """A gang goes although no other needs its cards: it cannot come back to them."""
         self._evictions.append(eviction)
+
+    def chooses(self, view: GangView, choice: str, verdict: Verdict) -> None:
+        """The pods of the gang are to be made with this option; nothing of it is admitted before."""
+        if choice != view.gang.choice:
+            self._choices[view.gang.key] = choice
+        self._verdicts[view.gang.key] = verdict
 
     def reserves(self, key: str, reservation: Reservation | None) -> None:
         """What is remembered of this gang from now on."""
@@ -136,5 +143,6 @@ class Recorder:
             suspensions=tuple(self._suspensions),
             resumes=tuple(self._resumes),
             evictions=tuple(self._evictions),
+            choices=dict(sorted(self._choices.items())),
             reservations=dict(sorted(self._reservations.items())),
         )

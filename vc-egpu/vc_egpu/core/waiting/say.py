@@ -468,6 +468,42 @@ def _going(pods: int, gangs: Sequence[str], done: str) -> str:
 
 
 @_said.register
+def _remade(finding: findings.Remade) -> Said:
+    pods = "its pod is" if finding.members == 1 else f"{finding.members} of its pods are"
+    text = f"takes {_choice(finding.choice)}; {pods} made again with it"
+    return Reason.WAITING_FOR_MEMBERS, text, {"choice": finding.choice, "pods": finding.members}
+
+
+def _choice(choice: str) -> str:
+    """``h20``, or ``h20 for ps and t4 for w`` where tasks take different ones."""
+    parts = [part.partition("=") for part in choice.split(",")]
+    return " and ".join(f"{name} for {task}" if name else task for task, _, name in parts)
+
+
+_BY_HOPE: Final = (
+    Reason.WAITING_FOR_CARDS,
+    Reason.WAITING_FOR_TURN,
+    Reason.WAITING_FOR_QUOTA,
+    Reason.WAITING_FOR_MODEL,
+)
+"""The reason of the option that is nearest to its start counts for all."""
+
+
+@_said.register
+def _no_option(finding: findings.NoOption) -> Said:
+    if not finding.options:
+        text = "its members can take no model in common; give all of them the same list of models"
+        return Reason.WAITING_FOR_MODEL, text, {}
+    said = [(choice, *_said(why)) for choice, why in finding.options]
+    names = [_choice(choice) for choice, *_ in said]
+    texts = [f"takes {' or '.join(filter(None, (', '.join(names[:-1]), names[-1])))}"]
+    texts += [f"for {name} it {text}" for name, (_, _, text, _) in zip(names, said, strict=True)]
+    reasons = {reason: numbers for _, reason, _, numbers in reversed(said)}
+    reason = next((reason for reason in _BY_HOPE if reason in reasons), said[0][1])
+    return reason, _sentences(texts), {**reasons[reason], "options": ", ".join(names)}
+
+
+@_said.register
 def _given_up(finding: findings.GivenUp) -> Said:
     text = f"its place is given up: {finding.why}"
     return Reason.WAITING_FOR_CARDS, text, {"plan": finding.plan_id}

@@ -114,8 +114,9 @@ def _by_themselves(groups: list[Group]) -> list[Group]:
         others = (other.need.shape.neighbours.selected_by for other in groups if other is not group)
         if rules.needs and any(not set(rules.needs).isdisjoint(selected) for selected in others):
             shape = replace(group.need.shape, neighbours=replace(rules, needs=()))
-            group = replace(group, need=replace(group.need, shape=shape))
-        found.append(group)
+            found.append(replace(group, need=replace(group.need, shape=shape)))
+        else:
+            found.append(group)
     return found
 
 

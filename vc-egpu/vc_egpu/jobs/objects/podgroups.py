@@ -199,7 +199,7 @@ def loose_group(
     uid = reference["uid"] if reference else metadata["uid"]
     is_number = size is not None and size.isdecimal() and len(size) <= _MAX_DIGITS
     min_member = max(1, int(size)) if size is not None and is_number else 1
-    return LooseGroup(f"podgroup-{uid}", min_member, queue)
+    return LooseGroup(f"{names.LOOSE_GROUP}{uid}", min_member, queue)
 
 
 def loose_group_document(group: LooseGroup, pod: Mapping[str, Any]) -> Json:

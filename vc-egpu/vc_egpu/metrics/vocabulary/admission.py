@@ -69,6 +69,14 @@ SUSPENSIONS: Final = _process(
     "Pods that left their cards (suspended) or are back (resumed). Orders that were given up (failed), and "
     "pods that could not be brought back (broken).",
 )  # fmt: skip
+NODES_NEEDED: Final = _process(
+    "egpu_nodes_needed", "gauge", ("model",),
+    "Empty nodes that would serve the gangs that lack cards alone. With --node-groups.",
+)  # fmt: skip
+NODES_REQUESTED: Final = _process(
+    "egpu_nodes_requested", "gauge", ("model",),
+    "Nodes that the ProvisioningRequest of this model asks for. With --node-groups.",
+)  # fmt: skip
 
 PROCESS: Final = (
     LEADER,
@@ -87,6 +95,8 @@ PROCESS: Final = (
     PODS_EVICTED,
     PODS_SUSPENDED,
     SUSPENSIONS,
+    NODES_NEEDED,
+    NODES_REQUESTED,
 )
 
 QUEUE_USED: Final = _process(

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from vc_egpu.core.model.cluster import (
+    LONGEST_CHOICE,
     OUT_OF_SERVICE,
     Card,
     CardId,
@@ -249,6 +250,7 @@ def group(document: Document) -> DecodedGroup:
         min_task_member={task: int(count) for task, count in (spec.get("minTaskMember") or {}).items()},
         single=is_single(owner),
         victim_at=gang_notes.decode_victim_at(annotations.get(names.VICTIM_AT, "")),
+        choice=str(annotations.get(names.CHOICE, ""))[:LONGEST_CHOICE],
     )
     return DecodedGroup(
         gang=gang,

@@ -33,7 +33,7 @@ from vc_egpu.volcano.codec.cluster_codec import (
 )
 from vc_egpu.volcano.codec.plans import can_name, task_name
 from vc_egpu.volcano.codec.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
-from vc_egpu.volcano.codec.share_codec import asks_of, memory_limits, shares_of
+from vc_egpu.volcano.codec.share_codec import asks_of, memory_limits, options_of, shares_of
 from vc_egpu.volcano.podspec.neighbours import NO_RULES, Rules, keeping_away
 from vc_egpu.volcano.podspec.neighbours import read as read_rules
 from vc_egpu.volcano.podspec.node_terms import TooManyTermsError, all_of
@@ -359,7 +359,7 @@ def group_name(metadata: Document, annotations: Document) -> str:
     if named:
         return str(named)
     owner = owner_of(metadata)
-    return f"podgroup-{owner.uid if owner is not None else metadata['uid']}"
+    return f"{names.LOOSE_GROUP}{owner.uid if owner is not None else metadata['uid']}"
 
 
 def _annotation(
@@ -393,8 +393,9 @@ def _shape(
 ) -> PodShape:
     spec = document["spec"]
     get = (document["metadata"].get("annotations") or {}).get
+    limits_mib = memory_limits(spec) if request.oversubscribe else {}
     return PodShape(
-        asks=asks_of(request, memory_limits(spec) if request.oversubscribe else {}),
+        asks=asks_of(request, limits_mib),
         requests=requests,
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         affinity_terms=terms,
@@ -418,6 +419,9 @@ def _shape(
         node_policy=str(get(names.NODE_POLICY, "")),
         prefers=_preferred(spec),
         runtime_s=_runtime_s(get(names.EXPECTED_RUNTIME), spec.get("activeDeadlineSeconds")),
+        options=options_of(request, limits_mib),
+        choice=request.choice or "",
+        mixes=bool(request.mixes),
     )
 
 

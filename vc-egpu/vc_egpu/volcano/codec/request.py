@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from vc_egpu.volcano.api.containers import containers_of, is_sidecar
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import CARD_CORES_PERCENT, ContainerRequest, Request
+from vc_egpu.volcano.words.annotations import CARD_CORES_PERCENT, ContainerRequest, Request, RequestOption
 from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
 from vc_egpu.volcano.words.quantity import Quantity, QuantityError, is_zero, parse
 from vc_egpu.volcano.words.resource_names import PER_CARD, ResourceName, asked_in, classify
@@ -20,7 +20,7 @@ from vc_egpu.volcano.words.resource_names import PER_CARD, ResourceName, asked_i
 MIB: Final = 1 << 20
 MAX_CONTAINERS: Final = 64
 _CLOSE_ENOUGH: Final = 0.5
-_CARD_KINDS: Final = frozenset({"shared", "native", "volcano"})
+_CARD_KINDS: Final = frozenset({"shared", "native", "volcano", "any"})
 """Kinds of resources of which one unit is a card."""
 _BYTE_SUFFIXES: Final = frozenset({"Mi", "Gi", "Ti", "Pi", "Ei"})
 
@@ -43,16 +43,30 @@ class PodAsk:
     """By container: the resources that queues and schedulers count, e.g. ``volcano.sh/vgpu-h20-memory``."""
     warnings: tuple[str, ...] = ()
     """Sentences about limits that mean nothing."""
+    options: Mapping[str, "PodAsk"] = field(default_factory=dict)
+    """What it may ask for, by name, the wish of its user first; see :mod:`.options`."""
+    choice: str = ""
+    """The option that ``containers`` are of; empty: none is chosen yet."""
 
     @property
     def is_managed(self) -> bool:
         """True if any container asks for cards."""
-        return bool(self.containers)
+        return bool(self.containers or self.options)
+
+    @property
+    def ways(self) -> tuple["PodAsk", ...]:
+        """What may come of it: its options, or itself where it asks for one thing."""
+        return (self,) if self.choice or not self.options else tuple(self.options.values())
+
+    @property
+    def cards(self) -> int:
+        """Cards of one pod, whichever option it takes."""
+        return sum(ask.cards for ask in self.ways[0].containers.values())
 
     @property
     def models(self) -> frozenset[str]:
         """All models asked for."""
-        return frozenset(ask.model for ask in self.containers.values())
+        return frozenset(ask.model for way in self.ways for ask in way.containers.values())
 
     def sums(self) -> dict[str, int]:
         """Totals over all containers: what one pod counts in its queue."""
@@ -63,11 +77,25 @@ class PodAsk:
         return sums
 
     def request(
-        self, core_policy: Literal["hard", "soft"] = "hard", *, oversubscribe: bool = False
+        self,
+        core_policy: Literal["hard", "soft"] = "hard",
+        *,
+        oversubscribe: bool = False,
+        mixes: bool = False,
     ) -> Request:
         """The annotation's value."""
-        containers = dict(self.containers)
-        return Request(containers=containers, core_policy=core_policy, oversubscribe=oversubscribe)
+        options = [
+            RequestOption(name=name, containers=dict(option.containers))
+            for name, option in self.options.items()
+        ]
+        return Request(
+            containers=dict(self.containers),
+            core_policy=core_policy,
+            oversubscribe=oversubscribe,
+            options=tuple(options) or None,
+            choice=self.choice or None,
+            mixes=True if mixes and options else None,
+        )
 
 
 def is_managed(spec: Mapping[str, Any]) -> bool:
@@ -91,7 +119,7 @@ def names_without_effect(container: Mapping[str, Any]) -> frozenset[str]:
     asked = {str(name) for each in amounts for name, raw in each.items() if not is_zero(raw)} & mine
     models = {classify(name).model for name in asked if classify(name).is_counted}
     none = {name for name in mine - asked if classify(name).is_managed and classify(name).model not in models}
-    asks_for_none = any(classify(name).is_counted for name in none)
+    asks_for_none = any(classify(name).is_counted or classify(name).kind == "any" for name in none)
     has_cards = any(classify(name).kind in _CARD_KINDS for name in asked)
     return frozenset(none | (PER_CARD & mine) if asks_for_none and not has_cards else none)
 
@@ -203,6 +231,9 @@ def _read_container(
             raise AskError(
                 _limit(where, name), "Volcano's own vGPUs and typed ones cannot be in one pod; name a model"
             )
+    if names.ANY_MODEL in kinds:
+        problem = f"which models may it be? Name them in the annotation {names.USE_MODELS}"
+        raise AskError(_limit(where, names.ANY_MODEL), problem)
     counted = sorted(name for name, kind in kinds.items() if kind.kind in {"shared", "native"})
     if not counted:
         name = min(limits)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from vc_egpu.core.model.cluster import CardAsk, CardId, Share
+from vc_egpu.core.model.cluster import AskOption, CardAsk, CardId, Share
 from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.podspec.sums import units
@@ -26,6 +26,15 @@ def asks_of(request: Request, limits_mib: Mapping[str, int]) -> tuple[CardAsk, .
         )
         for name, ask in request.containers.items()
     )
+
+
+def options_of(request: Request, limits_mib: Mapping[str, int]) -> tuple[AskOption, ...]:
+    """The same for each option of a pod that may take several."""
+    found = []
+    for option in request.options or ():
+        alone = request.model_copy(update={"containers": option.containers})
+        found.append(AskOption(option.name, asks_of(alone, limits_mib)))
+    return tuple(found)
 
 
 def memory_limits(spec: Document) -> dict[str, int]:

@@ -109,7 +109,7 @@ def way_of(spec: Mapping[str, Any], *, by_scheduler: bool = False) -> Choice:
     """
     if by_scheduler:
         return _sent("the operator's setting is binder: scheduler")
-    for reason in (*_volumes(_entries(spec.get("volumes"))), *_rules(spec)):
+    for reason in (*_volumes(_entries(spec.get("volumes"))), *unread_rules(spec)):
         return _sent(reason)
     unknown = sorted(key for key, value in spec.items() if value and key not in _DECIDED | _HARMLESS)
     if unknown:
@@ -129,7 +129,7 @@ def _volumes(volumes: Iterable[Mapping[str, Any]]) -> Iterable[str]:
             yield f"volume {str(volume.get('name'))[:63]!r} ({other[0][:63]}) may have a node of its own"
 
 
-def _rules(spec: Mapping[str, Any]) -> Iterable[str]:
+def unread_rules(spec: Mapping[str, Any]) -> Iterable[str]:
     """Rules between pods that have a word in them which :mod:`.neighbours` does not read."""
     affinity = _object(spec.get("affinity"))
     for kind in ("podAffinity", "podAntiAffinity"):

@@ -19,6 +19,8 @@ MAX_MEMORY_RATIO: Final = 10.0
 MAX_HOST_MEMORY_MIB: Final = 256 * 1024 * 1024
 """256 TiB."""
 CARD_CORES_PERCENT: Final = 100
+MAX_OPTIONS: Final = 8
+"""Each is tried in a decision."""
 
 Uuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
 ModelName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$")]
@@ -80,14 +82,42 @@ class ContainerRequest(Wire):
     """Nothing but the model was named: the whole card, alone on it."""
 
 
+class RequestOption(Wire):
+    """One of several ways in which a pod takes cards; all members of its gang take the one of this name."""
+
+    name: ModelName
+    containers: Annotated[dict[ContainerName, ContainerRequest], Field(min_length=1, max_length=64)]
+
+
 class Request(Wire):
-    """``egpu.volcano.sh/request``: a pod's asks by container; empty for members without cards."""
+    """``egpu.volcano.sh/request``: a pod's asks by container; empty for members without cards.
+
+    They are empty as well for a pod that may take several models, while none is chosen.
+    """
 
     version: Literal[1] = 1
     containers: Annotated[dict[ContainerName, ContainerRequest], Field(max_length=64)] = {}
     core_policy: Literal["hard", "soft"] = "hard"
     oversubscribe: bool = False
     """Shares' memory may spill to the host."""
+    options: Annotated[tuple[RequestOption, ...], Field(min_length=1, max_length=MAX_OPTIONS)] | None = None
+    """What it may ask for, the wish of its user first."""
+    choice: ModelName | None = None
+    """The option that ``containers`` are of."""
+    mixes: bool | None = None
+    """Members of its gang may take different options."""
+
+    @model_validator(mode="after")
+    def _chosen(self) -> Self:
+        options = self.options or ()
+        if len({option.name for option in options}) != len(options):
+            raise ValueError("two options have the same name")
+        chosen = next((option for option in options if option.name == self.choice), None)
+        if self.choice is not None and chosen is None:
+            raise ValueError(f"choice {self.choice} is none of the options")
+        if options and self.containers != (chosen.containers if chosen is not None else {}):
+            raise ValueError("containers are not those of the choice")
+        return self
 
 
 class CardShare(Wire):

@@ -17,10 +17,19 @@ KNOBS: Final = (
     names.AVOID_CARDS,
     names.USE_MODELS,
     names.AVOID_MODELS,
+    names.MIX_MODELS,
     names.EXPECTED_RUNTIME,
 )
 """Annotations that people write."""
-_WRITTEN: Final = (names.CARDS, names.PLAN, names.SUSPEND, names.REQUEST, names.PAUSE, names.GROUP_UNSEEN)
+_WRITTEN: Final = (
+    names.CARDS,
+    names.CHOICE,
+    names.PLAN,
+    names.SUSPEND,
+    names.REQUEST,
+    names.PAUSE,
+    names.GROUP_UNSEEN,
+)
 _KNOWN: Final = frozenset({*KNOBS, *_WRITTEN})
 _MAX_SLIPS: Final = 4
 _COMPARED: Final = 100

@@ -11,7 +11,9 @@ from vc_egpu.volcano.words.quantity import is_zero
 LONGEST_NAME: Final = 253 + 1 + 63
 """The limit for a resource: a domain, a slash and a word."""
 
-Kind = Literal["shared", "native", "memory-total", "cores-total", "low", "per-card", "volcano", "foreign"]
+Kind = Literal[
+    "shared", "native", "memory-total", "cores-total", "low", "any", "per-card", "volcano", "foreign"
+]
 
 PER_CARD: Final = frozenset({names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES})
 """What users write next to a model, per card; no node offers these and no queue counts them."""
@@ -26,8 +28,8 @@ class ResourceName:
 
     @property
     def is_managed(self) -> bool:
-        """True where the name alone makes a pod ours: a model stands in it."""
-        return self.kind in {"shared", "native", "memory-total", "cores-total", "low"}
+        """True where the name alone makes a pod ours: a model stands in it, or it is of any model."""
+        return self.kind in {"shared", "native", "memory-total", "cores-total", "low", "any"}
 
     @property
     def is_counted(self) -> bool:
@@ -43,13 +45,18 @@ _TOTALS: Final[tuple[tuple[str, Kind], ...]] = (
 )
 
 
+_BY_NAME: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(PER_CARD, "per-card"),
+    names.ANY_MODEL: "any",
+    names.VOLCANO_VGPU_NUMBER: "volcano",
+}
+
+
 @lru_cache(maxsize=4096)
 def classify(resource: str) -> ResourceName:
     """Say what a resource name means; names that have nothing to do with GPUs of Volcano are ``foreign``."""
-    if resource in PER_CARD:
-        return ResourceName("per-card")
-    if resource == names.VOLCANO_VGPU_NUMBER:
-        return ResourceName("volcano")
+    if (kind := _BY_NAME.get(resource)) is not None:
+        return ResourceName(kind)
     if resource.startswith(names.NATIVE_PREFIX):
         model = resource.removeprefix(names.NATIVE_PREFIX)
         # volcano.sh/gpu-number and gpu-memory belong to Volcano's older sharing.

@@ -22,8 +22,6 @@ NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
 SUPERUSERS: Final = "system:masters"
 """Whom no policy can hold: they may delete it. Simulated nodes get their cards from them."""
 
-LOOSE_GROUP: Final = "podgroup-"
-"""What the PodGroup of a pod that no Volcano Job made is called, before its owner's UID."""
 PLACE_IN_GANG: Final = (names.QUEUE_NAME, names.TASK_SPEC, names.TASK_INDEX)
 """Volcano's annotations that say where a pod belongs; who may change ``GROUP_NAME`` is another matter."""
 
@@ -76,19 +74,13 @@ def _not_ours() -> Json:
     def asks(name: str) -> str:
         return f"{_containers('object')}.exists(c, {amounts}.exists(m, '{name}' in m))"
 
-    number = f"{names.RESOURCE_PREFIX}vgpu"
     bare = f"({asks(names.LIMIT_MEMORY)} && !({asks(names.VOLCANO_VGPU_NUMBER)}))"
     return policy(
         "vc-egpu-not-ours",
         rule(["pods"], ["CREATE"]),
-        f"!({POD_IS_OURS}) && ({asks(number)} || {bare})",
+        f"!({POD_IS_OURS}) && {bare}",
         variables={},
         validations=[
-            (
-                f"!{asks(number)}",
-                f"spec.containers: {number} names no model, so vc-egpu gives it no card; "
-                f"{names.SHARED_PREFIX}<model> does",
-            ),
             (
                 f"!{bare}",
                 f"spec.containers: {names.LIMIT_MEMORY} without a model is none of vc-egpu's; add "
@@ -359,6 +351,7 @@ def _pod_groups(identities: Identities) -> Json:
     may_use_high = "authorizer.group('scheduling.k8s.io').resource('priorityclasses')"
     high = f"new[?'{names.PRIORITY}'].orValue('') == 'high'"
     ask = f"'{names.SHARED_PREFIX}', '{names.NATIVE_PREFIX}'"
+    called = "object.metadata.?name.orValue('')"
 
     def judged(group: str) -> str:
         found = f"c.?type.orValue('') == '{names.CONDITION_ADMITTED}'"
@@ -366,7 +359,7 @@ def _pod_groups(identities: Identities) -> Json:
 
     def asks(group: str) -> str:
         prefix = f"[{ask}].exists(p, k.startsWith(p))"
-        return f"{group}.?spec.?minResources.orValue({{}}).exists(k, {prefix})"
+        return f"{group}.?spec.?minResources.orValue({{}}).exists(k, {prefix} || k == '{names.ANY_MODEL}')"
 
     return policy(
         "vc-egpu-podgroups",
@@ -385,13 +378,14 @@ def _pod_groups(identities: Identities) -> Json:
             ),
             "moved": f"oldObject != null && {queue} != oldObject.?spec.?queue.orValue('')",
             # Controllers take a group of this name for their own and count its pods to its queue.
-            "foisted": f"oldObject == null && object.metadata.?name.orValue('').startsWith('{LOOSE_GROUP}')",
+            "foisted": f"oldObject == null && {called}.startsWith('{names.LOOSE_GROUP}')",
             "raised": f"variables.{high} && {differs(repr(names.PRIORITY))}",
         },
         validations=[
             (
-                f"variables.ours || !({differs(repr(names.PLAN))})",
-                f"metadata.annotations: {names.PLAN} is written by the admission layer alone",
+                f"variables.ours || !({differs(repr(names.PLAN))} || {differs(repr(names.CHOICE))})",
+                f"metadata.annotations: {names.PLAN} and {names.CHOICE} are written by the admission layer "
+                "alone",
             ),
             (
                 f"variables.ours || !({differs(repr(names.VICTIM_AT))} || {differs(repr(names.RESERVED))})",

@@ -22,7 +22,8 @@ def _is_managed_name(variable: str) -> str:
     return (
         f"({variable}.startsWith('{names.RESOURCE_PREFIX}') && "
         f"({variable}.startsWith('{names.SHARED_PREFIX}') && !({variable} in {shared}) || "
-        f"{variable}.startsWith('{names.NATIVE_PREFIX}') && !({variable} in {native})))"
+        f"{variable}.startsWith('{names.NATIVE_PREFIX}') && !({variable} in {native}) || "
+        f"{variable} == '{names.ANY_MODEL}'))"
     )
 
 

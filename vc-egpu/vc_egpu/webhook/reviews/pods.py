@@ -1,9 +1,11 @@
 """Pods at creation: checked, completed, gated."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
+from vc_egpu.core.model.gangs import option_of
 from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
+from vc_egpu.volcano.codec import options
 from vc_egpu.volcano.codec.request import AskError, PodAsk, names_without_effect, read_pod
 from vc_egpu.volcano.podspec.way import Way, waits_for_us, way_of
 from vc_egpu.volcano.words import names
@@ -29,6 +31,7 @@ from vc_egpu.webhook.reviews import (
     gangs,
     membership,
     queue_limits,
+    several,
     size_limits,
     specs,
     without_effect,
@@ -58,7 +61,7 @@ def _review(review: Review, context: Context) -> Decision:
     size_limits.check_pods([spec], "spec")
     specs.refuse_forged(annotations, _ANNOTATIONS, request_too=False)
     labelled = specs.check_label(labels_of(pod), "metadata.labels")
-    ask = read_pod(spec, context.table, known=_completed_before(pod, labelled=labelled))
+    ask = options.read(spec, annotations, context.table, known=_completed_before(pod, labelled=labelled))
     if not ask.is_managed and not labelled:
         specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
         if not membership.is_member(review, context):
@@ -73,6 +76,7 @@ def _review(review: Review, context: Context) -> Decision:
     knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
     knobs.warnings += without_effect.of_pod(spec, annotations, "")
     group = membership.pod_group(review, context)
+    ask, spec = _as_chosen(ask, spec, review, group, context)
     scheduler, warning = specs.scheduler_for(
         spec.get("schedulerName", ""),
         "spec.schedulerName",
@@ -107,6 +111,29 @@ def _review(review: Review, context: Context) -> Decision:
     if cls == "low":
         warnings += objections_to_low(annotations, labels_of(pod), "metadata")
     return allow(pod, completed, [*warnings, *slips(annotations, labels_of(pod), "metadata")])
+
+
+def _as_chosen(
+    ask: PodAsk, spec: dict[str, Any], review: Review, group: Json | None, context: Context
+) -> tuple[PodAsk, dict[str, Any]]:
+    """The pod with the model that was chosen for its gang; as it is where none is chosen yet.
+
+    What a pod requests never changes: one that was made before the choice is made again.
+    """
+    if not ask.options or ask.choice:
+        return ask, spec
+    maker = controller_of(review.object)
+    if not maker:
+        raise Refusal(
+            f"spec: {names.ANY_MODEL} in a pod without a controller: the pod is made again once its model is "
+            "chosen, and no controller would do so; make it by a Job or a Deployment, or name the model"
+        )
+    own = context.pod_groups.get((review.namespace, f"{names.LOOSE_GROUP}{maker.get('uid')}"))
+    choice = annotations_of(group or own or {}).get(names.CHOICE)
+    name = option_of(str(choice or ""), str(annotations_of(review.object).get(names.TASK_SPEC) or ""))
+    if name not in ask.options:
+        return ask, spec
+    return options.chosen(ask, name), options.with_model(spec, name)
 
 
 def _without_zeroes(spec: Json, ask: PodAsk) -> Json:
@@ -254,8 +281,12 @@ def _queue(review: Review, context: Context, group: Json | None, ask: PodAsk, *,
     # queue below this one would stop the replacements of all inference in it.
     controlled = bool(controller_of(review.object))
     access.check_queue(queue, _subjects(review), review.namespace, context, path, from_controller=controlled)
-    gangs.check_caps(ask.sums(), queue, context, path, "the pod", low=low)
-    queue_limits.check_ask(ask, queue, context, "spec.containers")
+
+    def holds(asks: Sequence[PodAsk]) -> None:
+        gangs.check_caps(asks[0].sums(), queue, context, path, "the pod", low=low)
+        queue_limits.check_ask(asks[0], queue, context, "spec.containers")
+
+    several.check([ask], holds)
     return queue
 
 
@@ -288,7 +319,7 @@ def _job(review: Review, context: Context) -> Json:
 def _metadata(pod: Json, ask: PodAsk, knobs: specs.Knobs, cls: ClassName, queue: str) -> dict[str, Any]:
     """Metadata with the label, the request, the class and, where it was checked here, the queue."""
     metadata = mapping(pod.get("metadata"))
-    request = ask.request(knobs.core_policy, oversubscribe=knobs.oversubscribe)
+    request = ask.request(knobs.core_policy, oversubscribe=knobs.oversubscribe, mixes=knobs.mixes)
     annotations = {**annotations_of(pod), names.REQUEST: request.encode()}
     if queue:
         annotations[names.QUEUE_NAME] = queue

@@ -16,11 +16,10 @@ _PATH: Final = f'metadata.annotations["{names.QUEUE_LIMITS}"]'
 
 def check_ask(ask: PodAsk, queue: str, context: Context, path: str, what: str = "the pod") -> None:
     """Refuse a pod that asks for more than its queue, or a queue above, lets one pod have."""
-    cards = sum(container.cards for container in ask.containers.values())
-    memory_mib = max((container.memory_mib for container in ask.containers.values()), default=0)
+    memory_mib = max((container.memory_mib for container in ask.ways[0].containers.values()), default=0)
     for name, limits in _limits(queue, context, path):
         for asked, limit, unit in (
-            (cards, limits.max_cards_per_pod, "cards"),
+            (ask.cards, limits.max_cards_per_pod, "cards"),
             (memory_mib, limits.max_memory_mib_per_card, "MiB on a card"),
         ):
             if limit is not None and asked > limit:

@@ -18,7 +18,7 @@ from vc_egpu.volcano.words.quantity import QuantityError, parse_seconds
 from vc_egpu.webhook.protocol.context import Context, items, mapping
 from vc_egpu.webhook.protocol.decision import Json, Refusal
 
-WRITTEN_BY_US: Final = (names.CARDS, names.PLAN, names.SUSPEND)
+WRITTEN_BY_US: Final = (names.CARDS, names.PLAN, names.SUSPEND, names.CHOICE)
 """Annotations that no user may set."""
 _KEPT_PLACES: Final = ("/etc/egpu", "/etc/ld.so.preload", "/run/egpu", "/usr/local/vc-egpu", "/var/run/egpu")
 """What the node agent puts into a container with shares."""
@@ -31,6 +31,8 @@ class Knobs:
     core_policy: Literal["hard", "soft"] = "hard"
     oversubscribe: bool = False
     """Its memory may spill to the host."""
+    mixes: bool = False
+    """Members of its gang may take different models, where it names several."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -94,7 +96,7 @@ def check_isolation(spec: Json, path: str, ask: PodAsk) -> None:
 
     A privileged container has every card of its node, one among the host's processes steers its neighbours'.
     """
-    shared = next((each for each in ask.containers.values() if not each.native), None)
+    shared = next((each for each in ask.ways[0].containers.values() if not each.native), None)
     if shared is None:
         return
     advice = f"leave it out, or ask for whole cards ({names.native_resource(shared.model)})"
@@ -137,7 +139,8 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
     core_policy = _one_of(annotations, names.CORE_POLICY, ("hard", "soft"), path)
     knobs.core_policy = "soft" if core_policy == "soft" else "hard"
     knobs.oversubscribe = _oversubscribes(annotations, path, ask)
-    if knobs.oversubscribe and any(each.whole for each in ask.containers.values()):
+    knobs.mixes = _one_of(annotations, names.MIX_MODELS, ("true", "false"), path) == "true"
+    if knobs.oversubscribe and any(each.whole for each in ask.ways[0].containers.values()):
         knobs.warnings.append(
             f"{names.OVERSUBSCRIBE}: a container that names only the model has the whole card to itself, "
             f"nothing of it spills; name {names.LIMIT_MEMORY} too"
@@ -179,7 +182,7 @@ def _oversubscribes(annotations: Mapping[str, Any], path: str, ask: PodAsk) -> b
     """Whether memory may spill to the host; refused for cards that no library stands before."""
     if _one_of(annotations, names.OVERSUBSCRIBE, ("true", "false"), path) != "true":
         return False
-    native = next(((name, each) for name, each in ask.containers.items() if each.native), None)
+    native = next(((name, each) for name, each in ask.ways[0].containers.items() if each.native), None)
     if native is not None:
         name, each = native
         raise Refusal(

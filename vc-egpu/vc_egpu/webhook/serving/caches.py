@@ -22,7 +22,7 @@ from vc_egpu.webhook.reviews.jobs.tasks import asks_for_cards
 
 Json = dict[str, Any]
 _KEPT_METADATA: Final = ("namespace", "name", "uid", "resourceVersion")
-_KEPT_ANNOTATIONS: Final = (names.PRIORITY, names.QUEUE_NAME, names.ROLLED_BACK)
+_KEPT_ANNOTATIONS: Final = (names.PRIORITY, names.QUEUE_NAME, names.ROLLED_BACK, names.CHOICE)
 _KEPT_CHARS: Final = names.LONGEST_OBJECT_NAME + 1
 """Characters of an annotation that are kept. A longer name is invalid anyway, and still is when it is cut
 here. Reviews only look whether a roll-back is noted."""

@@ -32,6 +32,8 @@ _TEMPLATE_ONLY = (
     names.OVERSUBSCRIBE,
     names.CARD_POLICY,
     names.NODE_POLICY,
+    names.USE_MODELS,
+    names.MIX_MODELS,
     names.EXPECTED_RUNTIME,
 )
 
@@ -57,6 +59,12 @@ def is_managed(checked: Sequence[Checked]) -> bool:
         if labels.get(names.MANAGED_LABEL) != before.get(names.MANAGED_LABEL):
             specs.check_label(labels, f"{item.task.path}.metadata.labels")
     return any(item.ask.is_managed or item.task.is_labelled for item in checked)
+
+
+def mixes(checked: Sequence[Checked]) -> bool:
+    """Whether the tasks that may take several models may take different ones."""
+    having = [item.task.annotations for item in checked if item.ask.options]
+    return all(annotations.get(names.MIX_MODELS) == "true" for annotations in having)
 
 
 def check_annotations(job: TaskedJob, before: TaskedJob | None = None) -> None:
@@ -96,7 +104,7 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
     spec, new = job.spec, [item for item in checked if item.is_new]
     if new:
         warnings += without_effect.of_job(spec, context.settings)
-    if any(not each.native for item in new for each in item.ask.containers.values()):
+    if any(not each.native for item in new for each in item.ask.ways[0].containers.values()):
         specs.check_mounts(items(spec.get("volumes")), "spec.volumes")
     for item in new:
         task, path = item.task, item.task.path

@@ -1,15 +1,16 @@
 """An update of a Job. What stays as it was is not judged again; what changes has to pass every check."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vc_egpu.volcano.codec import options
 from vc_egpu.volcano.codec.request import AskError, PodAsk
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.knobs import knobs_in
 from vc_egpu.webhook.protocol.context import Context, Review, annotations_of, spec_of
 from vc_egpu.webhook.protocol.decision import Decision, Json, allow
-from vc_egpu.webhook.reviews import gangs, queue_limits, size_limits, specs
+from vc_egpu.webhook.reviews import gangs, queue_limits, several, size_limits, specs
 from vc_egpu.webhook.reviews.jobs import checks
 from vc_egpu.webhook.reviews.jobs.checks import ANNOTATIONS, Checked
 from vc_egpu.webhook.reviews.jobs.tasks import Task, TaskedJob, copied_back
@@ -62,12 +63,20 @@ class Edit:
 
 def _paired(task: Task, old: Task | None, context: Context) -> Checked:
     restored, unchanged = (task, False) if old is None else copied_back(task, old)
-    if old is not None and unchanged:
+    if old is not None and unchanged and not _takes_others(task, old):
         return _read_stored(restored, old, context)
     ask = restored.ask(context.table)
     # A task that never asked for cards, in a Job older than the webhook, gets no label now.
     is_new = ask.is_managed or old is None or old.is_labelled
     return Checked(restored, ask, is_new, old)
+
+
+def _takes_others(task: Task, old: Task) -> bool:
+    """Whether the list of models changed, of which its pods take one."""
+    lists = (names.USE_MODELS, names.AVOID_MODELS)
+    return options.is_open(task.pod_spec) and any(
+        task.annotations.get(name) != old.annotations.get(name) for name in lists
+    )
 
 
 def _read_stored(task: Task, old: Task, context: Context) -> Checked:
@@ -97,7 +106,7 @@ def review_edit(review: Review, stored: Json, context: Context) -> Decision:
     checks.check_annotations(edit.after, edit.before)
     readable = [item for item in edit.checked if item.is_readable]
     warnings = checks.check_templates(readable, edit.after, context)
-    _check_changes(review, edit, context)
+    warnings += _check_changes(review, edit, context)
     warnings += [*_moved(edit), *_kept_by_those_there(edit)]
     completed = [item.task.completed(item.ask) if item.is_new else item.task.raw for item in edit.checked]
     return allow(job, {**job, "spec": {**spec_of(job), "tasks": completed}}, warnings)
@@ -148,8 +157,8 @@ def _kept_by_those_there(edit: Edit) -> list[str]:
     ]
 
 
-def _check_changes(review: Review, edit: Edit, context: Context) -> None:
-    """Check what this update changes: queue, class, size."""
+def _check_changes(review: Review, edit: Edit, context: Context) -> list[str]:
+    """Check what this update changes: queue, class, size. Returns warnings."""
     after, subjects = edit.after, checks.subjects_of(review, edit.checked)
     if edit.is_new or edit.is_moved:
         checks.check_queue(review, subjects, context)
@@ -159,8 +168,7 @@ def _check_changes(review: Review, edit: Edit, context: Context) -> None:
     if edit.is_new or edit.changes(TaskedJob.classes):
         checks.check_classes(review, after, subjects, context, before)
     _check_changed_grace(edit, context)
-    if edit.is_readable:
-        _check_growth(edit, context)
+    return _check_growth(edit, context) if edit.is_readable else []
 
 
 def _check_changed_grace(edit: Edit, context: Context) -> None:
@@ -172,17 +180,31 @@ def _check_changed_grace(edit: Edit, context: Context) -> None:
             specs.check_grace(item.task.pod_spec, cls, context, f"{item.task.path}.spec")
 
 
-def _check_growth(edit: Edit, context: Context) -> None:
-    """Check that a larger gang can come together, in its queue and at all."""
-    members = [item.task.members(item.ask) for item in edit.checked]
+def _check_grown(edit: Edit, asks: Sequence[PodAsk], before: Mapping[str, int], context: Context) -> None:
+    """Check that the queue takes what a gang with these asks needs more than ``before``."""
+    members = [item.task.members(ask) for item, ask in zip(edit.checked, asks, strict=True)]
     minimum = edit.after.min_available
     need = gangs.least_need(members, minimum)
-    before = {} if edit.is_moved else _stored_need(edit.before, context)
     grown = {resource: amount for resource, amount in need.items() if amount > before.get(resource, 0)}
     if grown:
         what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
         low = checks.is_low(edit.after, [item.task for item in edit.checked])
         gangs.check_caps(grown, edit.after.queue, context, "spec.queue", what, low=low)
+
+
+def _check_growth(edit: Edit, context: Context) -> list[str]:
+    """Check that a larger gang can come together, in its queue and at all. Returns warnings."""
+    members = [item.task.members(item.ask) for item in edit.checked]
+    minimum = edit.after.min_available
+    before = {} if edit.is_moved else _stored_need(edit.before, context)
+    warnings = []
+    others = any(item.is_new and item.ask.options for item in edit.checked)
+    if others or not before or gangs.least_need(members, minimum) != before:
+        warnings = several.check(
+            [item.ask for item in edit.checked],
+            lambda asks: _check_grown(edit, asks, before, context),
+            mixes=checks.mixes(edit.checked),
+        )
     grows = edit.is_new or sum(item.replicas for item in members) > _stored_replicas(edit.before)
     if grows:
         gangs.check_size(members, context.settings, "spec.tasks")
@@ -194,6 +216,7 @@ def _check_growth(edit: Edit, context: Context) -> None:
     if edit.is_new or edit.changes(TaskedJob.sizes):
         stored = None if edit.is_new else _stored_minimums(edit.before)
         gangs.check_minimums(members, minimum, stored)
+    return warnings
 
 
 def _stored_need(job: TaskedJob, context: Context) -> dict[str, int]:

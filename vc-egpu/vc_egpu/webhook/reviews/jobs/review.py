@@ -1,13 +1,14 @@
 """A Volcano Job: completed when it is created, completed again when it is applied again."""
 
+from collections.abc import Sequence
 from typing import Final
 
-from vc_egpu.volcano.codec.request import AskError
+from vc_egpu.volcano.codec.request import AskError, PodAsk
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.priority import PriorityError
 from vc_egpu.webhook.protocol.context import Context, Review, annotations_of, items, mapping
 from vc_egpu.webhook.protocol.decision import Decision, Json, Refusal, allow, refuse
-from vc_egpu.webhook.reviews import gangs, queue_limits, size_limits, specs
+from vc_egpu.webhook.reviews import gangs, queue_limits, several, size_limits, specs
 from vc_egpu.webhook.reviews.jobs import checks
 from vc_egpu.webhook.reviews.jobs.checks import ANNOTATIONS, Checked
 from vc_egpu.webhook.reviews.jobs.edit import review_edit
@@ -61,9 +62,14 @@ def _created(review: Review, context: Context) -> Decision:
     gangs.check_minimums(members, minimum)
     what = f"the gang (minAvailable {gangs.gang_size(members, minimum)})"
     low = checks.is_low(job, [item.task for item in checked])
-    gangs.check_caps(gangs.least_need(members, minimum), queue, context, "spec.queue", what, low=low)
-    asks = [(item.task.path, item.ask) for item in checked]
-    queue_limits.check_job(asks, sum(item.replicas for item in members), queue, context)
+
+    def holds(asks: Sequence[PodAsk]) -> None:
+        those = [item.task.members(ask) for item, ask in zip(checked, asks, strict=True)]
+        gangs.check_caps(gangs.least_need(those, minimum), queue, context, "spec.queue", what, low=low)
+        by_path = [(item.task.path, ask) for item, ask in zip(checked, asks, strict=True)]
+        queue_limits.check_job(by_path, sum(item.replicas for item in those), queue, context)
+
+    warnings += several.check([item.ask for item in checked], holds, mixes=checks.mixes(checked))
     tasks = [item.task.completed(item.ask) for item in checked]
     metadata = mapping(job.raw.get("metadata"))
     if not (context.settings.keep_managed_fields or _is_applied(metadata)):

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vc_egpu.volcano.api.containers import IN_SPEC
-from vc_egpu.volcano.codec.request import AskError, PodAsk, is_managed, names_without_effect, read_pod
+from vc_egpu.volcano.codec import options
+from vc_egpu.volcano.codec.request import AskError, PodAsk, is_managed, names_without_effect
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.quantity import QuantityError, parse
@@ -58,7 +59,7 @@ class Task:
 
     def ask(self, table: ModelTable) -> PodAsk:
         """What each of its pods asks for; raises :class:`AskError`."""
-        return read_pod(self.pod_spec, table, f"{self.path}.spec")
+        return options.read(self.pod_spec, self.annotations, table, f"{self.path}.spec")
 
     def members(self, ask: PodAsk) -> Members:
         """Its pods, counted; a minimum that is not named is the one that Volcano fills in."""
@@ -66,11 +67,10 @@ class Task:
         replicas = _count(self.raw.get("replicas"), 0, f"{where}.replicas")
         least = _count(minimum_of(self.raw), 0, f"{where}.partitionPolicy")
         minimum = _count(self.raw.get("minAvailable"), least, f"{where}.minAvailable")
-        cards = sum(container.cards for container in ask.containers.values())
         depends_on = mapping(self.raw.get("dependsOn"))
         waits_for = tuple(str(name) for name in items(depends_on.get("name")))
         any_will_do = depends_on.get("iteration") == "any"
-        return Members(self.name, replicas, minimum, ask.sums(), cards, waits_for, any_will_do)
+        return Members(self.name, replicas, minimum, ask.sums(), ask.cards, waits_for, any_will_do)
 
     def completed(self, ask: PodAsk) -> Json:
         """The task with the totals in its template, and the managed label."""
@@ -187,7 +187,7 @@ def ask_key(container: Json) -> dict[str, object]:
     return {
         name: _value(raw)
         for name, raw in limits.items()
-        if classify(name).kind in {"shared", "native", "per-card"} and name not in idle
+        if classify(name).kind in {"shared", "native", "any", "per-card"} and name not in idle
     }
 
 

@@ -1,0 +1,1 @@
+"""How many nodes should come for gangs that wait for cards: one ProvisioningRequest for each model."""

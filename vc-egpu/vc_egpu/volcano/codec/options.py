@@ -1,0 +1,178 @@
+"""A pod that may take any of several models: its options, and its spec with one of them.
+
+``volcano.sh/vgpu: N`` in the limits of containers, and the names of the models in an annotation. Each option
+is read as if the pod had asked for that model alone, so an option that could never be is refused. What
+limits per card say in percent is of the option's own model. Pure.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
+from vc_egpu.volcano.codec.request import AskError, PodAsk, read_pod, totals_of
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import MAX_OPTIONS, Request, RequestOption
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.quantity import QuantityError, is_zero, parse
+from vc_egpu.volcano.words.resource_names import classify
+
+_KINDS: Final = ("limits", "requests")
+
+
+def is_open(spec: Mapping[str, Any]) -> bool:
+    """Whether a container of this pod spec asks for cards of one of several models."""
+    return any(
+        names.ANY_MODEL in amounts and not is_zero(amounts[names.ANY_MODEL])
+        for container in containers_of(spec)
+        for amounts in _amounts(container)
+    )
+
+
+def read(
+    spec: Mapping[str, Any],
+    annotations: Mapping[str, Any],
+    table: ModelTable,
+    path: str = "spec",
+    known: Request | None = None,
+) -> PodAsk:
+    """What a pod asks for, or may ask for. Raises :class:`.request.AskError` for the first that is refused.
+
+    ``known``: as for :func:`.request.read_pod`. ``path``: of the spec, in refusals.
+    """
+    if known is not None and known.options is not None:
+        return _as_known(spec, known, table, path)
+    if not is_open(spec):
+        return read_pod(spec, table, path, known)
+    if known is not None:
+        raise AskError(f"annotation {names.REQUEST}", "does not name the models that the pod may take")
+    _check_one_way(spec, path)
+    options = {}
+    for name in _models(annotations, table, _where(path)):
+        try:
+            options[name] = read_pod(with_model(spec, name), table, path)
+        except AskError as error:
+            raise AskError(error.path, f"{error.problem} (model {name} of {names.USE_MODELS})") from error
+    return _several(options, _cards_by_container(spec))
+
+
+def chosen(ask: PodAsk, name: str) -> PodAsk:
+    """The same ask once this option is chosen; as it is where there is no such option."""
+    option = ask.options.get(name)
+    if option is None:
+        return ask
+    return PodAsk(option.containers, option.totals, option.warnings, ask.options, name)
+
+
+def with_model(spec: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """The pod spec with cards of this model in place of those of any."""
+
+    def typed(container: Any) -> Any:
+        resources = container.get("resources") if isinstance(container, dict) else None
+        if not isinstance(resources, dict):
+            return container
+        renamed = {
+            kind: _renamed(amounts, model)
+            for kind in _KINDS
+            if isinstance(amounts := resources.get(kind), dict)
+        }
+        return {**container, "resources": {**resources, **renamed}}
+
+    return {
+        key: [typed(item) for item in value] if key in IN_SPEC and isinstance(value, list) else value
+        for key, value in spec.items()
+    }
+
+
+def _renamed(amounts: Mapping[str, Any], model: str) -> dict[str, Any]:
+    if names.ANY_MODEL not in amounts:
+        return dict(amounts)
+    kept = {name: raw for name, raw in amounts.items() if name != names.ANY_MODEL}
+    return {**kept, names.shared_resource(model): amounts[names.ANY_MODEL]}
+
+
+def _check_one_way(spec: Mapping[str, Any], path: str) -> None:
+    for container in containers_of(spec):
+        asked = {name for amounts in _amounts(container) for name, raw in amounts.items() if not is_zero(raw)}
+        typed = sorted(name for name in asked if classify(str(name)).is_counted)
+        if names.ANY_MODEL in asked and typed:
+            raise AskError(
+                f'{path}["{str(container.get("name"))[:63]}"]',
+                f"{names.ANY_MODEL} and {typed[0][:100]} in one container; it names one model, or takes any",
+            )
+
+
+def _amounts(container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    resources = container.get("resources")
+    found = [resources.get(kind) for kind in _KINDS] if isinstance(resources, dict) else []
+    return [amounts for amounts in found if isinstance(amounts, dict)]
+
+
+def _where(path: str) -> str:
+    """Where the annotations of a pod stand whose spec is there."""
+    return f'{path.removesuffix("spec")}metadata.annotations["{names.USE_MODELS}"]'
+
+
+def _models(annotations: Mapping[str, Any], table: ModelTable, path: str) -> list[str]:
+    listed = [part.strip() for part in str(annotations.get(names.USE_MODELS) or "").split(",")]
+    models = list(dict.fromkeys(part for part in listed if part))
+    if not models:
+        known = ", ".join(sorted(row.name for row in table.models)[:MAX_OPTIONS])
+        raise AskError(
+            path,
+            f"is missing: {names.ANY_MODEL} is of one of several models; name them, the wish first (for "
+            f"example {known})",
+        )
+    for model in models:
+        if table.get(model) is None:
+            raise AskError(path, f"model {model[:63]!r} is not known")
+    avoided = {part.strip() for part in str(annotations.get(names.AVOID_MODELS) or "").split(",")}
+    models = [model for model in models if model not in avoided]
+    if not models:
+        raise AskError(path, f"{names.AVOID_MODELS} rules out all of them")
+    if len(models) > MAX_OPTIONS:
+        raise AskError(path, f"{len(models)} models, the limit is {MAX_OPTIONS}")
+    return models
+
+
+def _several(options: Mapping[str, PodAsk], cards: Mapping[str, int]) -> PodAsk:
+    """An ask of which none of these is chosen yet. Until then each container counts its cards alone."""
+    totals = {name: {names.ANY_MODEL: count} for name, count in cards.items()}
+    warnings = next(iter(options.values())).warnings
+    return PodAsk(totals=totals, warnings=warnings, options=options)
+
+
+def _cards_by_container(spec: Mapping[str, Any]) -> dict[str, int]:
+    found = {}
+    for container in containers_of(spec):
+        for amounts in _amounts(container):
+            if names.ANY_MODEL in amounts:
+                try:
+                    found[str(container.get("name"))] = parse(amounts[names.ANY_MODEL]).whole()
+                except QuantityError:
+                    continue  # refused already, with each of the models
+    return found
+
+
+def _as_known(spec: Mapping[str, Any], known: Request, table: ModelTable, path: str) -> PodAsk:
+    """The ask of a pod that the webhook has completed before: what the annotation says, where that can be."""
+    field = f"annotation {names.REQUEST}"
+    cards = _cards_by_container(spec)
+    options = {option.name: _option(option, table, field) for option in known.options or ()}
+    if known.choice is not None:
+        if cards:
+            raise AskError(field, f"is of {known.choice}, and the limits name no model")
+        asks = read_pod(spec, table, path, Request(containers=known.containers))
+        return PodAsk(asks.containers, asks.totals, asks.warnings, options, known.choice)
+    for name, option in options.items():
+        if {container: ask.cards for container, ask in option.containers.items()} != cards:
+            raise AskError(field, f"option {name} does not agree with the limits; leave the annotation out")
+    return _several(options, cards)
+
+
+def _option(option: RequestOption, table: ModelTable, field: str) -> PodAsk:
+    for ask in option.containers.values():
+        model = table.get(ask.model)
+        if model is None or ask.native or ask.memory_mib > model.memory_mib:
+            raise AskError(field, f"option {option.name} is none that the webhook writes; leave it out")
+    totals = {name: totals_of(ask) for name, ask in option.containers.items()}
+    return PodAsk(option.containers, totals)
