@@ -8,7 +8,8 @@ from itertools import permutations
 from typing import Any
 
 import seeds
-from property.kube_rules import REQUIRED, Json, Kube
+from property.kube_rules import Json, Kube
+from rigs import random_rules
 from unit.admission.build import TABLE, added, group, let_go, node, pod, queue
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.decide import decide
@@ -16,68 +17,8 @@ from vc_egpu.core.model.policy import Policy
 from vc_egpu.volcano.words import names
 
 WORLDS = 2000 if os.environ.get("VC_EGPU_LONG") == "1" else 150
-HOSTNAME = "kubernetes.io/hostname"
-KEYS = [HOSTNAME, HOSTNAME, "zone", "zone", "rack"]
 SPACES = {"default": {"team": "a"}, "other": {"team": "b"}}
 TAINT = {"key": "busy", "value": "", "effect": "NoSchedule"}
-
-
-def _selector(rng: random.Random) -> Json:
-    if rng.random() < 0.1:
-        return {"matchExpressions": [{"key": "app", "operator": rng.choice(["Exists", "DoesNotExist"])}]}
-    if rng.random() < 0.05:
-        return {}
-    return {"matchLabels": {"app": rng.choice(["web", "web", "db"])}}
-
-
-def _term(rng: random.Random) -> Json:
-    term: Json = {"topologyKey": rng.choice(KEYS), "labelSelector": _selector(rng)}
-    more = rng.random()
-    if more < 0.1:
-        term["namespaces"] = rng.choice([["other"], ["default", "other"]])
-    elif more < 0.2:
-        term["namespaceSelector"] = rng.choice([{}, {"matchLabels": {"team": "b"}}])
-    elif more < 0.3:
-        term["matchLabelKeys"] = ["version"]
-    return term
-
-
-def _spread(rng: random.Random) -> Json:
-    rule: Json = {
-        "topologyKey": rng.choice(KEYS),
-        "labelSelector": _selector(rng),
-        "maxSkew": rng.choice([1, 1, 2]),
-        "whenUnsatisfiable": "DoNotSchedule",
-    }
-    if rng.random() < 0.2:
-        rule["minDomains"] = rng.randint(1, 4)
-    if rng.random() < 0.2:
-        rule["nodeAffinityPolicy"] = "Ignore"
-    if rng.random() < 0.2:
-        rule["nodeTaintsPolicy"] = "Honor"
-    if rng.random() < 0.1:
-        rule["matchLabelKeys"] = ["version"]
-    return rule
-
-
-def _rules(rng: random.Random, likely: float) -> Json:
-    spec: Json = {}
-    affinity: Json = {}
-    if rng.random() < likely:
-        affinity["podAntiAffinity"] = {REQUIRED: [_term(rng) for _ in range(rng.choice([1, 1, 2]))]}
-    if rng.random() < likely * 0.6:
-        affinity["podAffinity"] = {REQUIRED: [_term(rng) for _ in range(rng.choice([1, 1, 2]))]}
-    if affinity:
-        spec["affinity"] = affinity
-    if rng.random() < likely:
-        rules = [_spread(rng) for _ in range(rng.choice([1, 1, 2]))]
-        spec["topologySpreadConstraints"] = list({rule["topologyKey"]: rule for rule in rules}.values())
-    return spec
-
-
-def _labels(rng: random.Random) -> dict[str, str]:
-    found = {"app": rng.choice(["web", "web", "db"])} if rng.random() < 0.9 else {}
-    return found | ({"version": rng.choice("12")} if rng.random() < 0.5 else {})
 
 
 class World:
@@ -114,15 +55,15 @@ class World:
         """A pod that is on a node: ours, or a foreign one that only takes room."""
         where = rng.choice(sorted(self.kube.nodes))
         ours = rng.random() < 0.5 and self.free[where] > 0
-        made = pod(f"old{number}-w-0", f"old{number}", 0, spec=_rules(rng, 0.4))
+        made = pod(f"old{number}-w-0", f"old{number}", 0, spec=random_rules.rules(rng, 0.4))
         if ours:
             self.free[where] -= 1
             self.mirror.apply("podgroups", added(group(f"old{number}", 1)))
             card = f"GPU-{where}-{self.free[where]}"
             made = let_go(made, "5-1", card=card, bound=True, phase="Running")
-            made["metadata"]["labels"] |= _labels(rng)
+            made["metadata"]["labels"] |= random_rules.labels(rng)
         else:
-            made["metadata"] |= {"labels": _labels(rng), "annotations": {}, "ownerReferences": []}
+            made["metadata"] |= {"labels": random_rules.labels(rng), "annotations": {}, "ownerReferences": []}
             made["metadata"]["namespace"] = rng.choice(["default", "default", "other"])
             made["spec"] |= {"nodeName": where, "schedulingGates": [], "schedulerName": "default-scheduler"}
             made["status"] = {"phase": "Running"}
@@ -132,7 +73,9 @@ class World:
         self.mirror.apply("pods", added(made))
 
     def _gang(self, rng: random.Random) -> list[Json]:
-        kinds = [(_rules(rng, 0.5), _labels(rng)) for _ in range(rng.choice([1, 1, 2]))]
+        kinds = [
+            (random_rules.rules(rng, 0.5), random_rules.labels(rng)) for _ in range(rng.choice([1, 1, 2]))
+        ]
         found = []
         for index in range(rng.randint(1, 4)):
             spec, labels = kinds[index % len(kinds)]

@@ -15,9 +15,9 @@ from vc_egpu.volcano.podspec.neighbours import NO_RULES, Rules, selecting
 from vc_egpu.volcano.podspec.selectors import Label, Selection
 
 MOST_RULES: Final = 64
-"""Of those of one namespace, or of all, that name no label and its value: each is held against every pod."""
+"""Rules of one namespace, or of all, that name no label and its value: each is held against every pod."""
 MOST_LABELLED: Final = 4096
-"""Of the others: a pod is held against those of its own labels."""
+"""All others of one namespace: a pod is held against those of its own labels."""
 _EVERYWHERE: Final = ""
 _Labels = Mapping[str, str]
 

@@ -116,10 +116,14 @@ class Ledger:
         self.scalar_used, self.unoffered = Columns(), _Unoffered()
         self.slot_cap: dict[str, Ints] = {}
         self.slot_used: dict[str, Ints] = {}
-        self.ports, self.domains = dict[int, Mapping[HostPort, int]](), Domains(_FIRST_ROWS)
-        self.marks = Marks(self.domains)
+        self.ports, self.marks = dict[int, Mapping[HostPort, int]](), Marks(Domains(_FIRST_ROWS))
         self._touched, self._last_copy, self._numbers = set[int](), object(), count(1)
         """Rows that were booked on since the last copy (of a copy: since it was made), and its mark."""
+
+    @property
+    def domains(self) -> Domains:
+        """Which nodes have the same value of a label."""
+        return self.marks.domains
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -136,7 +140,7 @@ class Ledger:
             row = self._free_rows.pop()
             self.rows[node.name] = row
             self.names[row] = node.name
-        self.domains.put(row, node.labels, len(self.names))
+        self.marks.domains.put(row, node.labels, len(self.names))
         unique = {card.uuid: card for card in reversed(node.cards)}
         cards = sorted(unique.values(), key=lambda card: (card.index, card.uuid))
         while len(cards) > self.kind.shape[1]:
@@ -215,7 +219,7 @@ class Ledger:
         self._kind_rows.clear()
         self._changes(row)
         self.names[row] = None
-        self.domains.put(row, None, len(self.names))
+        self.marks.domains.put(row, None, len(self.names))
         self.columns[row] = {}
         self.uuids[row] = ()
         self.kind[row] = -1
@@ -408,7 +412,7 @@ class Ledger:
         before = len(self.names)
         extra = before
         self.names += [None] * extra
-        self.domains.put(before, None, before + extra)
+        self.marks.domains.put(before, None, before + extra)
         self.columns += [{} for _ in range(extra)]
         self.uuids += [()] * extra
         self._free_rows = list(range(before + extra - 1, before - 1, -1))

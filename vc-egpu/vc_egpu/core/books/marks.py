@@ -76,14 +76,14 @@ class Marks:
     """
 
     def __init__(self, domains: Domains | None = None) -> None:
-        self._domains = domains or Domains()
+        self.domains = domains or Domains()
         self._rows: dict[Mark, dict[int, int]] = {}
         self._own: set[Mark] = set()
         """Marks whose counts no copy shares."""
 
     def copy(self) -> "Marks":
         """The same counts, to be changed apart from these."""
-        other = Marks(self._domains)
+        other = Marks(self.domains)
         other._rows = dict(self._rows)
         self._own = set()
         return other
@@ -116,7 +116,7 @@ class Marks:
         label = label_of(mark)
         if not label:
             return self.of(mark).get(row, 0)
-        domain = self._domains.of(label)
+        domain = self.domains.of(label)
         return sum(count for other, count in self.of(mark).items() if domain[other] == domain[row] >= 0)
 
     def on(self, mark: Mark, rows: Ints) -> Ints:
@@ -130,7 +130,7 @@ class Marks:
 
     def by_domain(self, mark: Mark, label: str) -> Ints:
         """By number of domain of a label: how many pods with the mark are there."""
-        domain, counts = self._domains.of(label), np.zeros(self._domains.count(label), np.int64)
+        domain, counts = self.domains.of(label), np.zeros(self.domains.count(label), np.int64)
         for row, count in self.of(mark).items():
             if domain[row] >= 0:
                 counts[domain[row]] += count
@@ -146,7 +146,7 @@ class Marks:
             if not label:
                 left = np.maximum(most - self.on(mark, rows), 0)
             elif self.of(mark) or mark in own:
-                domain, counts = self._domains.of(label)[rows], self.by_domain(mark, label)
+                domain, counts = self.domains.of(label)[rows], self.by_domain(mark, label)
                 free = np.maximum(most - counts, 0)
                 left = np.where(domain >= 0, free[domain] if len(free) else most, _NO_BOUND)
             else:

@@ -166,15 +166,10 @@ def pod(
         other_gates=tuple(gate for gate in gates if gate != names.GATE),
         queue=words.queue,
     )
+    labels = metadata.get("labels") or {} if words is not _NO_WORDS else {}
     if not managed:
-        return DecodedPod(
-            decoded,
-            metadata["resourceVersion"],
-            bound=node is not None,
-            labels=(metadata.get("labels") or {}) if words is not _NO_WORDS else {},
-            source=document,
-            words=words,
-        )
+        version, bound = metadata["resourceVersion"], node is not None
+        return DecodedPod(decoded, version, bound=bound, labels=labels, source=document, words=words)
     return DecodedPod(
         pod=decoded,
         resource_version=metadata["resourceVersion"],
@@ -188,7 +183,7 @@ def pod(
         gates=gates,
         affinity=spec.get("affinity"),
         core_policy=words.core_policy,
-        labels=metadata.get("labels") or {},
+        labels=labels,
         admitted=admitted_of(status.get("conditions") or ()),
         refusal=refusal_of(status),
         start_error=start_error_of(status),

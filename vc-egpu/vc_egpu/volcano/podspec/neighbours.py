@@ -137,7 +137,7 @@ class _Reading:
         if not terms:
             return ()
         if None in read_terms:
-            nothing = Selection((Term(Selector()),))  # of no namespace
+            nothing = Selection((Term(Selector()),))  # it is about no namespace
             return tuple(sorted({self.keep(NEEDED, nothing, str(term["topologyKey"])) for term in terms}))
         selection = Selection(tuple(term for term in read_terms if term is not None))
         return tuple(sorted({self.keep(NEEDED, selection, str(term["topologyKey"])) for term in terms}))

@@ -99,7 +99,7 @@ _CONSTRAINT: Final = _SELECTS | {
     "whenUnsatisfiable",
 }
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
-"""Of selectors of labels."""
+"""What selectors of labels may say."""
 
 
 def way_of(spec: Mapping[str, Any], *, by_scheduler: bool = False) -> Choice:
