@@ -6,7 +6,7 @@ unbound is one that the rules keep from its planned node.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -184,10 +184,14 @@ def test_a_scheduler_takes_what_is_planned(kit: Kit) -> None:
             going = [there.pop(rng.randrange(len(there))) for _ in range(min(4, len(there)))]
             planner.remove(going)
             with suppress(StoryError):
-                kit.pods_until("they are gone", "one", lambda now, out=going: not set(out) & set(now))
+                kit.pods_until("they are gone", "one", _all_gone(going))
     print(f"\n{placed} placements, {waited} gangs had to wait, refused: {len(refused)}")
     assert not refused
 
 
-def _all_bound(named: list[str]) -> Any:
+def _all_gone(named: list[str]) -> Callable[[dict[str, Json]], bool]:
+    return lambda now: set(named).isdisjoint(now)
+
+
+def _all_bound(named: list[str]) -> Callable[[dict[str, Json]], bool]:
     return lambda now: all(now.get(name, {}).get("spec", {}).get("nodeName") for name in named)

@@ -120,13 +120,18 @@ class Rules:
         found = np.ones(self._size, np.bool_)
         for count, most in self._limits:
             found &= (count.domain < 0) | (count.here() < most)
-        starts = self.starts
-        for count in self._needs:
-            found &= (count.domain >= 0) & (starts | (count.here() > 0))
+        found &= self.near()
         for even in self._evens:
             found &= even.open()
         for on_node, most in self._caps:
             found &= on_node < most
+        return found
+
+    def near(self) -> Flags:
+        """By row: whether the pods that the next member needs are there."""
+        found, starts = np.ones(self._size, np.bool_), self.starts
+        for count in self._needs:
+            found &= (count.domain >= 0) & (starts | (count.here() > 0))
         return found
 
     def firsts(self) -> Ints:

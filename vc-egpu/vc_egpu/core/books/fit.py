@@ -164,8 +164,8 @@ class NodeMasks:
         self._masks: dict[StaticKey, tuple[PodShape, Flags]] = {}
         self._parts = 0
         self._ranks: Ints | None = None
-        self._reach: dict[StaticKey, Flags] = {}
-        self._preferences: dict[object, Ints] = {}
+        self._reach: dict[StaticKey, tuple[PodShape, Spread, Flags]] = {}
+        self._preferences: dict[object, tuple[PodShape, Ints]] = {}
 
     def mask(self, nodes: Mapping[NodeName, Node], shape: PodShape) -> Flags:
         """By row: whether the node may take pods of this shape, amounts aside."""
@@ -189,24 +189,28 @@ class NodeMasks:
         labels = tuple(map(_label_of, shape.neighbours.spreads))
         key = (*static_key(shape), labels, spread.by_affinity, spread.by_taints)
         known = self._reach.get(key)
-        if known is None or len(known) != len(self._ledger.names):
-            if len(self._reach) >= _MAX_MASKS:
-                self._reach.clear()
-            known = self._reach[key] = np.zeros(len(self._ledger.names), np.bool_)
-            for name, row in self._ledger.rows.items():
-                known[row] = counts_for(nodes[name], shape, spread)
-        return known
+        if known is not None and len(known[2]) == len(self._ledger.names):
+            return known[2]
+        if len(self._reach) >= _MAX_MASKS:
+            self._reach.clear()
+        reach = np.zeros(len(self._ledger.names), np.bool_)
+        for name, row in self._ledger.rows.items():
+            reach[row] = counts_for(nodes[name], shape, spread)
+        self._reach[key] = (shape, spread, reach)
+        return reach
 
     def preferences(self, nodes: Mapping[NodeName, Node], shape: PodShape) -> Ints:
         """By row: see :func:`preference`."""
         known = self._preferences.get(shape.prefers)
-        if known is None or len(known) != len(self._ledger.names):
-            if len(self._preferences) >= _MAX_MASKS:
-                self._preferences.clear()
-            known = self._preferences[shape.prefers] = np.zeros(len(self._ledger.names), np.int64)
-            for name, row in self._ledger.rows.items():
-                known[row] = preference(nodes[name], shape)
-        return known
+        if known is not None and len(known[1]) == len(self._ledger.names):
+            return known[1]
+        if len(self._preferences) >= _MAX_MASKS:
+            self._preferences.clear()
+        preferences = np.zeros(len(self._ledger.names), np.int64)
+        for name, row in self._ledger.rows.items():
+            preferences[row] = preference(nodes[name], shape)
+        self._preferences[shape.prefers] = (shape, preferences)
+        return preferences
 
     def ranks(self) -> Ints:
         """By row: the node's place in the order of names, which settles ties."""
@@ -219,8 +223,12 @@ class NodeMasks:
 
     def node_changed(self, row: int, node: Node | None) -> None:
         """The row has a new or changed node, or none any more."""
-        self._reach.clear()
-        self._preferences.clear()
+        for shape, spread, reach in self._reach.values():
+            if row < len(reach):
+                reach[row] = node is not None and counts_for(node, shape, spread)
+        for shape, preferences in self._preferences.values():
+            if row < len(preferences):
+                preferences[row] = preference(node, shape) if node is not None else 0
         for shape, mask in self._masks.values():
             if row < len(mask):
                 mask[row] = node is not None and accepts(node, shape)
