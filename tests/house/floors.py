@@ -118,6 +118,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "views",
         "live",
         "tenant",
+        "sites",
         "parser",
         "completion",
         "commands",
