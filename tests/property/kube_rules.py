@@ -100,7 +100,7 @@ class Kube:
             least = 0
         itself = int(selects(selector, pod["metadata"]["labels"]))
         here = counts.get(node["metadata"]["labels"][key], 0)
-        return here + itself - least <= rule["maxSkew"]
+        return here + itself - least <= int(rule["maxSkew"])
 
 
 def selects(selector: Json | None, labels: Mapping[str, str]) -> bool:
@@ -126,7 +126,7 @@ def selects(selector: Json | None, labels: Mapping[str, str]) -> bool:
 def _selector(owner: Json, rule: Json) -> Json | None:
     selector = rule.get("labelSelector")
     if selector is None or not rule.get("matchLabelKeys"):
-        return selector  # type: ignore[no-any-return]
+        return selector
     labels = owner["metadata"]["labels"]
     own = {key: labels[key] for key in rule["matchLabelKeys"] if key in labels}
     return {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), **own}}
