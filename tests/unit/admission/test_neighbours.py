@@ -191,7 +191,7 @@ def zoned(*zones: str) -> Mirror:
     return mirror
 
 
-BY_ZONE: Final = {"topologyKey": "zone"}
+BY_ZONE: Final[dict[str, Any]] = {"topologyKey": "zone"}
 NEAR_WEB: Final = {
     "affinity": {
         "podAffinity": {
