@@ -211,6 +211,7 @@ def template(
             request = ask.request(
                 oversubscribe=said.get(names.OVERSUBSCRIBE) == "true",
                 mixes=said.get(names.MIX_MODELS) == "true",
+                best=said.get(names.ALTERNATIVES_ORDER) == "best",
             )
             name = plans.task_name(str(task["name"]))
             full = _filled_in(job, name, spec, runtime_classes)

@@ -211,6 +211,7 @@ def shape_key(shape: PodShape) -> ShapeKey:
         shape.options,
         shape.choice,
         shape.mixes,
+        shape.takes_soonest,
     )
 
 
