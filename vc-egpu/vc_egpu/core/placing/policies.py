@@ -247,7 +247,7 @@ def _linked(name: str, need: Need) -> bool:
 
 def spreads_out(order: NodeOrder) -> bool:
     """Whether the order gives each member to the node that has the fewest of its gang."""
-    return order is SPREAD.nodes
+    return order is SPREAD.nodes or (isinstance(order, _ByReach) and spreads_out(order.otherwise))
 
 
 def _asked(name: str, chosen: Policy, default: Placement) -> Placement:
