@@ -107,6 +107,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "output",
         "main",
     ),
+    "vc_egpu.whatif": ("hypothesis", "changes", "answers"),
     "vc_egpu.cli": (
         "main",
         "exit_status",
@@ -119,6 +120,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "live",
         "tenant",
         "sites",
+        "foresight",
         "parser",
         "completion",
         "commands",
@@ -161,6 +163,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "jobs": frozenset({"core", "metrics", "volcano", "kube", "report"}),
     "tenants": frozenset({"core", "volcano", "kube"}),
     "sim": frozenset({"core", "volcano", "kube", "report"}),
+    "whatif": frozenset({"core"}),
     "usage": frozenset(),
     # The command line is the entry point of all processes.
     "cli": frozenset(
@@ -174,6 +177,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
             "webhook",
             "jobs",
             "sim",
+            "whatif",
             "tenants",
             "usage",
         }
