@@ -15,6 +15,7 @@ NATIVE: Final = NODE / "native"
 FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.core": (
         "layouts",
+        "topology",
         "model",
         "books",
         "check",
