@@ -74,8 +74,9 @@ def check(answer: Answer, world: World, asked: Asked) -> None:
     going = {one.gang for one in (*found.evictions, *found.suspensions)}
     assert {one.gang for one in answer.going} == going
     assert bool(going) == (answer.outcome == "makes room")
+    wrong = invariants.check(world.snapshot())  # some of the clusters are made above a cap
     world.apply(plan)
-    assert invariants.check(world.snapshot()) == []
+    assert [one for one in invariants.check(world.snapshot()) if one not in wrong] == []
     if answer.outcome == "starts":
         placed = [pod for pod in world.pods_of(gang.key) if pod.phase is PodPhase.PLACED]
         assert len(placed) == len(found.members)

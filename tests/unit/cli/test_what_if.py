@@ -222,9 +222,7 @@ def test_a_user_who_may_not_read_the_cluster_is_told_so(
         )
         words = ["what-if", "--drain", "n1", "--kubeconfig", str(server.kubeconfig(tmp_path))]
         assert kubectl.main(words) == exit_status.EXIT_FOUND
-        assert (
-            "what-if reads the whole cluster, and you may not: nodes is forbidden" in capsys.readouterr().err
-        )
+        assert "what-if reads the whole cluster, and you may not: " in capsys.readouterr().err
 
 
 def _stand(server: TinyApi) -> None:

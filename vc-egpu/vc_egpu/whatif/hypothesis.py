@@ -30,7 +30,7 @@ from vc_egpu.core.model.policy import Policy
 Tasks = tuple[tuple[str, int, PodShape], ...]
 """(task, replicas, shape)"""
 PLAN_ID = "0-0"
-"""Of plans on paper."""
+"""All plans on paper have this id."""
 
 
 class UnknownThingError(LookupError):

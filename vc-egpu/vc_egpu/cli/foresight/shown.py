@@ -20,9 +20,9 @@ class Foreseen:
     """What the command has to say."""
 
     answer: Answer | None
-    """Of the manifest; None: none was given."""
+    """About the manifest; None: none was given."""
     effect: Effect | None
-    """Of the changes; None: there are none."""
+    """What the changes do; None: there are none."""
     notes: tuple[str, ...]
 
 
