@@ -103,4 +103,5 @@ def test_users_see_it() -> None:
         "n1    h20        1  -          -     -           -",
         "n2    h20        1  550.54.14  12.4  9.0         -",
     ]
-    assert "no node has cards" in str(nodes.shown(nodes.report([])).renderables[0])  # type: ignore[attr-defined]
+    console.print(nodes.shown(nodes.report([])))
+    assert console.export_text().strip() == "no node has cards that an agent of the stack tells of"

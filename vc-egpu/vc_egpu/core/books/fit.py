@@ -44,8 +44,8 @@ def accepting(nodes: Sequence[Node], shape: PodShape) -> set[NodeName]:
     bare = replace(shape, affinity_terms=(), needs=NO_NEEDS)
     left = [node for node in nodes if accepts(node, bare)]
     if shape.needs.ways:
-        fit = meeting(shape.needs, (node.environment for node in left))
-        left = [node for node in left if node.environment in fit]
+        met = meeting(shape.needs, (node.environment for node in left))
+        left = [node for node in left if met[id(node.environment)]]
     if not shape.affinity_terms:
         return {node.name for node in left}
     found: set[NodeName] = set()
@@ -75,7 +75,7 @@ def _unwanted(node: Node, shape: PodShape) -> str:
             return f"node selector {key}={value}"
     if shape.affinity_terms and not any(_those_of(term, [node]) for term in shape.affinity_terms):
         return "node affinity"
-    wants = lacking(shape.needs, node.environment)
+    wants = lacking(shape.needs, node.environment) if shape.needs.ways else ()
     if wants:
         return f"{wants[0].needed} is needed, " + (
             f"it has {wants[0].has}" if wants[0].has else "it does not tell"

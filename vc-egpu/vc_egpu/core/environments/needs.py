@@ -5,6 +5,7 @@ capabilities of different cards) meets an atom only where each value does.
 """
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,6 +16,8 @@ from vc_egpu.core.environments.versions import Version, VersionError, parse
 Facts = tuple[tuple[str, tuple[str, ...]], ...]
 """What a node tells: (name, values), in the order of names, as ``("driver", ("550.54.14",))``."""
 NO_FACTS: Final[Facts] = ()
+Crowd = frozenset[tuple[Facts, int]]
+"""What nodes are like, and how many of them."""
 OPERATORS: Final = ("==", "!=", "<=", ">=", "<", ">", "=", "in")
 """``==`` takes the whole line (2.6 is met by 2.6.1), ``=`` this one version, ``in`` any of several lines."""
 _COMPARES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -90,16 +93,44 @@ def lacking(needs: Needs, facts: Facts) -> tuple[Want, ...]:
     return least or ()
 
 
-@lru_cache(maxsize=4096)
-def wanting(needs: Needs, facts: frozenset[Facts]) -> tuple[tuple[Facts, tuple[Want, ...]], ...]:
-    """What nodes lack by their facts, where all of them lack something; empty where one meets the needs."""
-    found = tuple((each, lacking(needs, each)) for each in sorted(facts))
-    return found if all(wants for _, wants in found) else ()
+@lru_cache(maxsize=64)
+def shared(crowd: Crowd) -> Crowd:
+    """The one value for all equal ones: to look it up takes no comparison of what is in it."""
+    return crowd
 
 
-def meeting(needs: Needs, facts: Iterable[Facts]) -> frozenset[Facts]:
-    """Those of the sets of facts that meet the needs. Equal nodes are looked at once."""
-    return frozenset(each for each in set(facts) if not lacking(needs, each))
+def crowd_of(facts: Iterable[Facts]) -> Crowd:
+    """How many nodes are alike, by the facts of each. Most share one value, which is compared once."""
+    by_id: Counter[int] = Counter()
+    values: dict[int, Facts] = {}
+    for each in facts:
+        by_id[id(each)] += 1
+        values[id(each)] = each
+    counts: Counter[Facts] = Counter()
+    for key, count in by_id.items():
+        counts[values[key]] += count
+    return shared(frozenset(counts.items()))
+
+
+def wanting(needs: Needs, crowd: Crowd) -> tuple[tuple[Facts, int, Want], ...]:
+    """By facts, how many nodes have them, and the first thing that they lack; empty where a node lacks
+    nothing."""
+    found = []
+    for each, count in sorted(crowd):
+        wants = lacking(needs, each)
+        if not wants:
+            return ()
+        found.append((each, count, wants[0]))
+    return tuple(found)
+
+
+def meeting(needs: Needs, facts: Iterable[Facts]) -> dict[int, bool]:
+    """By identity of the facts, whether they meet the needs. Equal nodes share one value."""
+    found: dict[int, bool] = {}
+    for each in facts:
+        if id(each) not in found:
+            found[id(each)] = not lacking(needs, each)
+    return found
 
 
 def _met(atom: Atom, values: tuple[str, ...], *, presumed: bool) -> bool:

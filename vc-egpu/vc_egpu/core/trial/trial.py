@@ -1,6 +1,5 @@
 """The world tried on paper: a copy of what is booked, on which one decision places, evicts and takes back."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import AskNeed, Assignment, Need, seats_of
 from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.ledger import Flags, Ledger
-from vc_egpu.core.environments.needs import Facts
+from vc_egpu.core.environments.needs import Crowd, crowd_of
 from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
@@ -87,9 +86,7 @@ class Trial:
         self._counted: set[str] = set()
         """Gangs whose members are counted by node."""
         self._kinds: dict[int, bool] = {}
-        self._environments: dict[
-            tuple[tuple[str, bool], ...], tuple[frozenset[Facts], Mapping[Facts, int]]
-        ] = {}
+        self._crowds: dict[tuple[tuple[str, bool], ...], Crowd] = {}
         self._blocked_masks: dict[tuple[object, frozenset[NodeName]], Flags] = {}
 
     def close(self) -> None:
@@ -372,23 +369,20 @@ class Trial:
         )
         return MemberPlacement(node=self.ledger.names[seated.row], shares=shares)
 
-    def environments(
-        self, kinds: tuple[tuple[str, bool], ...]
-    ) -> tuple[frozenset[Facts], Mapping[Facts, int]]:
-        """What nodes with a card of any of these (model, native) are like, and how many are alike; without
-        kinds, all nodes. Asked once per decision."""
-        known = self._environments.get(kinds)
+    def crowd(self, kinds: tuple[tuple[str, bool], ...]) -> Crowd:
+        """What nodes with a card of any of these (model, native) are like; without kinds, all nodes. It is
+        worked out once per decision."""
+        known = self._crowds.get(kinds)
         if known is None:
-            wanted = {
+            wanted = [
                 self.ledger.kind_of(model, Mode.NATIVE if native else Mode.SHARED) for model, native in kinds
-            }
-            rows = np.isin(self.ledger.kind, list(wanted)).any(axis=1) if wanted else None
-            counts = Counter(
+            ]
+            rows = set(np.nonzero(np.isin(self.ledger.kind, wanted))[0].tolist()) if wanted else None
+            known = self._crowds[kinds] = crowd_of(
                 self.index.nodes[name].environment
                 for name, row in self.ledger.rows.items()
-                if rows is None or rows[row]
+                if rows is None or row in rows
             )
-            known = self._environments[kinds] = (frozenset(counts), counts)
         return known
 
     def has_kind(self, model: str, *, native: bool) -> bool:

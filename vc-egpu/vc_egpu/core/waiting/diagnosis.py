@@ -1,9 +1,10 @@
 """Small findings, made from what the caller knows already. The long one is :mod:`.shortage`."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 
-from vc_egpu.core.environments.needs import Facts, Want, wanting
+from vc_egpu.core.environments.needs import Crowd, Needs, wanting
 from vc_egpu.core.model.causes import Account
 from vc_egpu.core.model.findings import (
     AboveMinimum,
@@ -59,30 +60,33 @@ def no_nodes(trial: Trial, members: Sequence[Member]) -> NoModel | NoEnvironment
 
 def no_environment(trial: Trial, members: Sequence[Member]) -> NoEnvironment | None:
     """What the first member's program needs and no node with its cards has; None where each finds a node."""
-    for needs, asks in dict.fromkeys((member.shape.needs, member.shape.asks) for member in members):
-        if not needs.ways:
-            continue
-        there, counts = trial.environments(tuple(dict.fromkeys((ask.model, ask.native) for ask in asks)))
-        wants = wanting(needs, there)
-        if wants:
-            return NoEnvironment(needs.text, sum(counts.values()), _without(wants, counts))
+    for needs, asks in {
+        (id(m.shape.needs), m.shape.asks): (m.shape.needs, m.shape.asks) for m in members
+    }.values():
+        if needs.ways:
+            found = _lack(needs, trial.crowd(tuple(dict.fromkeys((ask.model, ask.native) for ask in asks))))
+            if found is not None:
+                return found
     return None
 
 
-def _without(
-    wants: Sequence[tuple[Facts, tuple[Want, ...]]], counts: Mapping[Facts, int]
-) -> tuple[NodesWithout, ...]:
-    """Nodes by the first thing that they lack, most of them first."""
+@lru_cache(maxsize=4096)
+def _lack(needs: Needs, crowd: Crowd) -> NoEnvironment | None:
+    """Nodes by the first thing that they lack, most of them first; None where a node lacks nothing."""
+    wants = wanting(needs, crowd)
+    if not wants:
+        return None
     nodes: Counter[tuple[str, str, bool]] = Counter()
     have: dict[tuple[str, str, bool], dict[str, None]] = {}
-    for facts, (first, *_) in wants:
-        key = (first.needed, first.fact, bool(first.has))
-        nodes[key] += counts[facts]
-        have.setdefault(key, {}).update({first.has: None} if first.has else {})
-    return tuple(
+    for _, count, want in wants:
+        key = (want.needed, want.fact, bool(want.has))
+        nodes[key] += count
+        have.setdefault(key, {}).update({want.has: None} if want.has else {})
+    without = tuple(
         NodesWithout(count, needed, fact, tuple(have[needed, fact, told]))
         for (needed, fact, told), count in nodes.most_common()
     )
+    return NoEnvironment(needs.text, sum(count for _, count in crowd), without)
 
 
 def room_soon(view: GangView, members: Sequence[Member], pods: Sequence[object]) -> RoomSoon:
