@@ -40,7 +40,16 @@ class Reviews(ApiConnection):
         self.away = False
         self.reviews = 0
 
-    def create(self, resource: Resource, body: dict[str, Any], **_: object) -> dict[str, Any]:
+    def create(
+        self,
+        resource: Resource,
+        body: dict[str, Any],
+        namespace: str | None = None,
+        *,
+        subresource: tuple[str, str] | None = None,
+        dry_run: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
         self.reviews += 1
         if self.away:
             raise Unavailable("away")
