@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
 from vc_egpu.volcano.codec.request import AskError, PodAsk, read_pod, totals_of
+from vc_egpu.volcano.codec.slices import SliceAskError, cut_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import MAX_OPTIONS, Request, RequestOption
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -41,15 +42,19 @@ def read(
     """
     if known is not None and known.options is not None:
         return _as_known(spec, known, table, path)
+    try:
+        cut = cut_of(annotations)
+    except SliceAskError as error:
+        raise AskError(f"{path.removesuffix('spec')}metadata.annotations", str(error)) from error
     if not is_open(spec):
-        return read_pod(spec, table, path, known)
+        return read_pod(spec, table, path, known, cut)
     if known is not None:
         raise AskError(f"annotation {names.REQUEST}", "does not name the models that the pod may take")
     _check_one_way(spec, path)
     options = {}
     for name in _models(annotations, table, _where(path)):
         try:
-            options[name] = read_pod(with_model(spec, name), table, path)
+            options[name] = read_pod(with_model(spec, name), table, path, cut=cut)
         except AskError as error:
             raise AskError(error.path, f"{error.problem} (model {name} of {names.USE_MODELS})") from error
     return _several(options, _cards_by_container(spec))
