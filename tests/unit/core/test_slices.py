@@ -5,20 +5,24 @@ import sliced
 from unit.core import make
 from unit.core.asked import ask
 from vc_egpu.core.check.invariants import check
-from vc_egpu.core.layouts.table import Held, Layout
+from vc_egpu.core.layouts.table import Held, Layout, Template
 from vc_egpu.core.model.cluster import (
     CardAsk,
+    Gang,
     Node,
     NodeName,
+    Pod,
     PodShape,
     Queue,
     QueueName,
+    Share,
     ShareClass,
     Snapshot,
 )
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.reasons import Reason
 
+Wanted = tuple[Gang, list[Pod]]
 MIG = layout_tables.mig("mig", 81920)
 ALL = Queue(
     QueueName("all"), capability={f"volcano.sh/vgpu-{m}": 1000 for m in ("h100", "910b3", "h20", "cut")}
@@ -31,13 +35,13 @@ def cards_of(plan: Plan, gang: str) -> list[tuple[str, str, int]]:
     return [(s.card, s.slice, s.start) for m in admission.members.values() for _, s in m.shares]
 
 
-def wanting(key: str, *shapes: PodShape, share_class: ShareClass = ShareClass.UNSET) -> tuple[object, list]:
+def wanting(key: str, *shapes: PodShape, share_class: ShareClass = ShareClass.UNSET) -> Wanted:
     gang = make.gang(key, least=len(shapes), share_class=share_class)
     members = [make.pods(key, 1, one, task=f"t{i}")[0] for i, one in enumerate(shapes)]
     return gang, members
 
 
-def world(nodes: list[Node], *wanted: tuple[object, list]) -> Snapshot:
+def world(nodes: list[Node], *wanted: Wanted) -> Snapshot:
     return make.snapshot(
         nodes, [gang for gang, _ in wanted], [pod for _, pods in wanted for pod in pods], [ALL]
     )
@@ -109,7 +113,7 @@ def test_a_whole_card_is_given_where_no_slice_lies() -> None:
 
 def flat_node() -> Node:
     """One cut card whose slices are small in memory, so that cores alone decide."""
-    layout = Layout("flat", {"n": 4}, (layout_tables.Template("half", 1024, 60, {"n": 1}),))
+    layout = Layout("flat", {"n": 4}, (Template("half", 1024, 60, {"n": 1}),))
     return sliced.node("f", layout, cards=1)
 
 
@@ -146,7 +150,7 @@ def test_slices_that_overlap_break_a_rule() -> None:
     for pod, template, start in ((first, "3g", 4), (second, "2g", 4)):
         size = MIG.template(template)
         assert size is not None
-        share = make.Share(
+        share = Share(
             mig_node().cards[0].uuid, size.memory_mib, size.cores_percent, slice=template, start=start
         )
         placed.append(make.placed(pod, "m/0", node=NodeName("m"), shares=(("main", share),)))

@@ -108,7 +108,7 @@ def test_what_cannot_be_is_refused_by_name(
     limits: dict[str, Any], annotations: dict[str, str], problem: str
 ) -> None:
     with pytest.raises(AskError, match=problem):
-        ask(limits, **annotations)
+        ask(limits, None, **annotations)
 
 
 def test_a_completed_pod_says_the_same_again() -> None:
