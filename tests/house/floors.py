@@ -15,6 +15,7 @@ NATIVE: Final = NODE / "native"
 FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.core": (
         "layouts",
+        "topology",
         "model",
         "books",
         "check",
@@ -118,6 +119,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "views",
         "live",
         "tenant",
+        "sites",
         "parser",
         "completion",
         "commands",

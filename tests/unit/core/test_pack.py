@@ -14,7 +14,7 @@ from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import AskNeed, Need, need_of, seats_of
 from vc_egpu.core.books.ledger import Ledger
 from vc_egpu.core.model.cluster import CardAsk, CardId, Pod, PodShape, Share, ShareClass
-from vc_egpu.core.model.policy import NOT_PLACED_BY_YET, PLACEMENTS
+from vc_egpu.core.model.policy import PLACEMENTS, TOPOLOGY
 from vc_egpu.core.placing.pack import Board, fill
 from vc_egpu.core.placing.policies import BINPACK, ROOMIEST, SPREAD, TABLE
 from vc_egpu.core.placing.slot import Scene, Slot
@@ -160,9 +160,9 @@ def test_what_was_tried_on_paper_leaves_no_trace_and_what_stays_is_what_the_ledg
     assert min(seen[f"{count} placed"] for count in range(3)) > 15, seen
 
 
-def test_each_policy_that_users_may_name_has_a_row_or_is_placed_like_the_default() -> None:
-    assert {*TABLE, *NOT_PLACED_BY_YET} == set(PLACEMENTS)
-    assert not TABLE.keys() & NOT_PLACED_BY_YET
+def test_each_policy_that_users_may_name_has_a_row_or_goes_by_links() -> None:
+    assert {*TABLE, TOPOLOGY} == set(PLACEMENTS)
+    assert TOPOLOGY not in TABLE
 
 
 class Neighbours:

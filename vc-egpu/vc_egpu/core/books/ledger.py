@@ -27,9 +27,11 @@ from vc_egpu.core.model.cluster import (
     PodShape,
     Share,
     ShareClass,
+    wiring_of,
 )
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, PERMILLE, add_to, clamp, cores_at, permille
+from vc_egpu.core.topology.wiring import Wiring
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -76,10 +78,12 @@ class Ledger:
         self.kinds: dict[tuple[str, Mode], int] = {}
         self._kind_rows: dict[int, Flags] = {}
         self._free_rows: list[int] = list(range(_FIRST_ROWS - 1, -1, -1))
+        # ``columns``: per row, UUID to column.
         self.columns: list[dict[CardId, int]] = [{} for _ in range(_FIRST_ROWS)]
-        """Per row: UUID to column."""
         self.uuids: list[tuple[CardId, ...]] = [() for _ in range(_FIRST_ROWS)]
         cards = (_FIRST_ROWS, _FIRST_WIDTH)
+        # ``wired``: per row, how its cards reach each other, by column; None: that is not known.
+        self.wired: list[Wiring | None] = [None] * _FIRST_ROWS
         self.kind: Ints = np.full(cards, -1, np.int64)
         """Which (model, mode), by :attr:`kinds`; -1: no card."""
         self.usable, self.flat = np.zeros(cards, np.bool_), np.zeros(cards, np.bool_)
@@ -144,6 +148,7 @@ class Ledger:
             self._grow_width()
         self.columns[row] = {card.uuid: col for col, card in enumerate(cards)}
         self.uuids[row] = tuple(card.uuid for card in cards)
+        self.wired[row] = wiring_of(cards)
         self._enter_cards(row, node, cards)
         allocatable = node.allocatable
         self.cap[row] = (
@@ -221,7 +226,7 @@ class Ledger:
         self._changes(row)
         self.names[row] = None
         self.columns[row] = {}
-        self.uuids[row] = ()
+        self.uuids[row], self.wired[row] = (), None
         self.kind[row] = -1
         self.usable[row] = False
         self.cuts.enter(row, (), self.slices)
@@ -423,6 +428,7 @@ class Ledger:
         self.names += [None] * extra
         self.columns += [{} for _ in range(extra)]
         self.uuids += [()] * extra
+        self.wired += [None] * extra
         self._free_rows = list(range(before + extra - 1, before - 1, -1))
         for name in (*BOOKED, *_FACTS):
             array = getattr(self, name)

@@ -24,10 +24,7 @@ BINPACK: Final = "binpack"
 SPREAD: Final = "spread"
 TOPOLOGY: Final = "topology"
 PLACEMENTS: Final = (BINPACK, SPREAD, TOPOLOGY)
-"""Placement policies that users may name. :data:`.placing.policies.TABLE` says what each of them does."""
-NOT_PLACED_BY_YET: Final = frozenset({TOPOLOGY})
-"""Those that are accepted and placed like the default."""
-
+"""Placement policies that users may name. :mod:`.placing.policies` says what each of them does."""
 
 FULLEST: Final = "fullest"
 RANDOM: Final = "random"

@@ -31,11 +31,18 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     Taint,
 )
+from vc_egpu.core.topology.links import Near
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import gang_notes
 from vc_egpu.volcano.podspec.sums import resources, units
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import AnnotationError, NodeCard, NodeCards, Request
+from vc_egpu.volcano.words.annotations import (
+    NEAR_LETTERS,
+    AnnotationError,
+    NodeCard,
+    NodeCards,
+    Request,
+)
 from vc_egpu.volcano.words.makers import controller_in
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.quantity import QuantityError, parse_seconds
@@ -140,7 +147,7 @@ def node(
         cards=tuple(
             card
             for entry in inventory.cards
-            if (card := _card(entry, table, cordoned, unlisted=unlisted)) is not None
+            if (card := _card(entry, inventory, table, cordoned, unlisted=unlisted)) is not None
         ),
         core_ratio=inventory.core_ratio,
         memory_ratio=inventory.memory_ratio,
@@ -192,7 +199,9 @@ def held_by_agent(document: Document) -> Mapping[CardId, tuple[PodUid, ...]]:
     return {CardId(card.uuid): tuple(PodUid(uid) for uid in card.held) for card in cards if card.held}
 
 
-def _card(entry: NodeCard, table: ModelTable, cordoned: frozenset[str], *, unlisted: bool) -> Card | None:
+def _card(
+    entry: NodeCard, inventory: NodeCards, table: ModelTable, cordoned: frozenset[str], *, unlisted: bool
+) -> Card | None:
     model = table.get(entry.model)
     if model is None and not unlisted:
         return None
@@ -201,12 +210,22 @@ def _card(entry: NodeCard, table: ModelTable, cordoned: frozenset[str], *, unlis
     links = {CardId(peer): count for peer, count in entry.links.items()}
     try:
         layout = entry.layout.layout(f"of {entry.model}") if entry.layout is not None else None
-        foreign = _foreign(entry, layout)
     except LayoutError as error:
         log.warning("card %s takes nothing: %s", entry.uuid, error)
-        layout, foreign, usable = None, (), False
+        layout, usable = None, False
     return Card(
-        CardId(entry.uuid), entry.index, entry.model, memory_mib, usable, links, layout, foreign, entry.stack
+        CardId(entry.uuid),
+        entry.index,
+        entry.model,
+        memory_mib,
+        usable,
+        links,
+        entry.switch_links,
+        entry.link_mb_s,
+        _ways(entry, inventory),
+        layout,
+        _foreign(entry, layout),
+        entry.stack,
     )
 
 
@@ -215,6 +234,16 @@ def _foreign(entry: NodeCard, layout: Layout | None) -> tuple[Held, ...]:
     if layout is None or not layout.placed:
         return ()
     return tuple(Held(one.template, one.start) for one in entry.slices if not one.owner)
+
+
+def _ways(entry: NodeCard, inventory: NodeCards) -> dict[CardId, Near]:
+    """The ways over PCIe to the other cards of the node, as far as the agent tells them."""
+    ways = {}
+    for peer in inventory.cards if entry.near else ():
+        letter = entry.near[peer.index : peer.index + 1]
+        if letter in NEAR_LETTERS and peer is not entry:
+            ways[CardId(peer.uuid)] = NEAR_LETTERS[letter]
+    return ways
 
 
 def _slots(allocatable: Document) -> dict[str, int]:

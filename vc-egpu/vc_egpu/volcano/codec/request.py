@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from vc_egpu.volcano.api.containers import containers_of, is_sidecar
-from vc_egpu.volcano.codec.slices import UNCUT, Cut, SliceAskError, announced, rounded
+from vc_egpu.volcano.podspec.slices import UNCUT, Cut, SliceAskError, announced, rounded
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import CARD_CORES_PERCENT, ContainerRequest, Request, RequestOption
 from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
@@ -83,6 +83,7 @@ class PodAsk:
         *,
         oversubscribe: bool = False,
         mixes: bool = False,
+        best: bool = False,
     ) -> Request:
         """The annotation's value."""
         options = [
@@ -96,6 +97,7 @@ class PodAsk:
             options=tuple(options) or None,
             choice=self.choice or None,
             mixes=True if mixes and options else None,
+            order="best" if best and options else None,
         )
 
 
