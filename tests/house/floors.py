@@ -108,6 +108,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "output",
         "main",
     ),
+    "vc_egpu.whatif": ("hypothesis", "changes", "answers"),
     "vc_egpu.cli": (
         "main",
         "exit_status",
@@ -120,6 +121,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "live",
         "tenant",
         "sites",
+        "foresight",
         "parser",
         "completion",
         "commands",
@@ -162,6 +164,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "jobs": frozenset({"core", "metrics", "volcano", "kube", "report"}),
     "tenants": frozenset({"core", "volcano", "kube"}),
     "sim": frozenset({"core", "volcano", "kube", "report"}),
+    "whatif": frozenset({"core"}),
     "usage": frozenset(),
     # The command line is the entry point of all processes.
     "cli": frozenset(
@@ -175,6 +178,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
             "webhook",
             "jobs",
             "sim",
+            "whatif",
             "tenants",
             "usage",
         }

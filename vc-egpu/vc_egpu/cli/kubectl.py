@@ -16,6 +16,7 @@ from typing import Any, Final, assert_never
 from vc_egpu.cli import completion, pause, stop
 from vc_egpu.cli.commands import COMMANDS, Answer, without_cluster
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_NO_CLUSTER, explain
+from vc_egpu.cli.foresight.flags import CannotForeseeError
 from vc_egpu.cli.live import cordon, forms
 from vc_egpu.cli.parser import parser
 from vc_egpu.cli.sites import run as many
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         if (answer := without_cluster(options)) is not None:
             return _print(answer, options)
         return _with_cluster(options)
-    except (*_WRONG, *REFUSALS) as error:
+    except (*_WRONG, *REFUSALS, CannotForeseeError) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
         return _fail(f"no cluster: {error}", EXIT_NO_CLUSTER)

@@ -7,6 +7,7 @@ from typing import Final, NoReturn
 
 from vc_egpu import __version__
 from vc_egpu.cli.exit_status import MEANINGS
+from vc_egpu.cli.foresight import flags as foresight
 from vc_egpu.cli.live.forms import FORMS
 from vc_egpu.cli.sites.catalogue import VARIABLE
 from vc_egpu.cli.sites.fan_out import CLUSTER_TIMEOUT_S
@@ -47,6 +48,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("clusters", "many clusters: cards by model, and what waits", _clusters),
         ("why", "why a Job waits, or what it got", _why),
         ("queues", "caps, use, who waits by reason", _queues),
+        ("what-if", foresight.ABOUT, foresight.add_flags),
         ("top", "what each container uses of its cards now", _top),
         ("events", "what was done for whom, and why", _events),
         ("history", "what happened to a Job", _history),
