@@ -48,6 +48,10 @@ def walk(layout: Layout, steps: int, seed: int) -> None:
         if step % 7 == 0:
             recount(ledger, row, layout, held)
     recount(ledger, row, layout, held)
+    ledger.remove_all(held)
+    recount(ledger, row, layout, [])
+    ledger.add_all(held)
+    recount(ledger, row, layout, held)
     for booking in held:
         ledger.remove(booking)
     recount(ledger, row, layout, [])

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vc_egpu.core.books.booking import Booking, HostPort, requests_of, seat_of, slots_of
+from vc_egpu.core.books.booking import Booking, HostPort, Seat, requests_of, seat_of, slots_of
 from vc_egpu.core.books.marks import Marks
 from vc_egpu.core.layouts.cuts import Cuts
 from vc_egpu.core.layouts.table import Held
@@ -41,6 +41,8 @@ EVERYBODY: Final = 2
 """No class has this value."""
 _FIRST_ROWS: Final = 16
 _FIRST_WIDTH: Final = 8
+_AMOUNTS: Final = Seat._fields.index("slice")
+"""So many fields of a seat are numbers that are added up, and its column."""
 _MANY: Final = 24
 """From so many bookings on, arrays are quicker."""
 
@@ -339,9 +341,13 @@ class Ledger:
             self._apply_named(booking, sign)
 
     def _apply_seats(self, bookings: Iterable[Booking], sign: int) -> None:
-        seats = [(booking.row, *seat) for booking in bookings for seat in booking.seats]
+        placed = [(booking.row, seat) for booking in bookings for seat in booking.seats]
+        seats = [(row, *seat[:_AMOUNTS]) for row, seat in placed]
         if not seats:
             return
+        for where, seat in placed:
+            if seat.slice:
+                self.cuts.cut(where, seat.col, Held(seat.slice, seat.start), sign, self.slices)
         row, col, *signed = np.array(seats, np.int64).T
         memory, physical, host, cores, high, low, alone, asleep = (sign * amounts for amounts in signed)
         self.stretched = self.stretched or bool(host.any() or asleep.any())
