@@ -27,14 +27,15 @@ from vc_egpu.core.trial.trial import Trial
 
 def request_of(members: Sequence[Member]) -> Request:
     """What these members ask for together, by kind of card."""
-    kinds: dict[tuple[str, int, int, bool, bool], int] = {}
+    kinds: dict[tuple[str, int, int, bool, bool, str, tuple[int, int]], int] = {}
     for member in members:
         for ask in member.shape.asks:
-            key = (ask.model, ask.memory_mib, ask.cores_percent, ask.native, ask.whole)
+            amounts = (ask.model, ask.memory_mib, ask.cores_percent, ask.native, ask.whole)
+            key = (*amounts, ask.slice, ask.asked)
             kinds[key] = kinds.get(key, 0) + ask.cards
     cards = tuple(
-        CardRequest(model, count, memory_mib, cores, native=native, whole=whole)
-        for (model, memory_mib, cores, native, whole), count in kinds.items()
+        CardRequest(model, count, memory_mib, cores, native, whole, template, asked)
+        for (model, memory_mib, cores, native, whole, template, asked), count in kinds.items()
     )
     return Request(len(members), cards)
 
@@ -60,13 +61,11 @@ def no_nodes(trial: Trial, members: Sequence[Member]) -> NoModel | NoEnvironment
 
 def no_environment(trial: Trial, members: Sequence[Member]) -> NoEnvironment | None:
     """What the first member's program needs and no node with its cards has; None where each finds a node."""
-    for needs, asks in {
-        (id(m.shape.needs), m.shape.asks): (m.shape.needs, m.shape.asks) for m in members
-    }.values():
-        if needs.ways:
-            found = _lack(needs, trial.crowd(tuple(dict.fromkeys((ask.model, ask.native) for ask in asks))))
-            if found is not None:
-                return found
+    for shape in {id(member.shape): member.shape for member in members if member.shape.needs.ways}.values():
+        kinds = dict.fromkeys((ask.model, ask.native) for ask in shape.asks)
+        found = _lack(shape.needs, trial.crowd(tuple(kinds)))
+        if found is not None:
+            return found
     return None
 
 
