@@ -9,11 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType, TypeVar
 
-<<<<<<< HEAD
 from vc_egpu.core.environments.needs import NO_FACTS, NO_NEEDS, Facts, Needs
-=======
 from vc_egpu.core.layouts.table import ANYWHERE, Held, Layout
->>>>>>> main
 from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
 from vc_egpu.core.topology.links import Ends, Near

@@ -11,11 +11,8 @@ from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import AskNeed, Assignment, Need, seats_of, starts_of
 from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.ledger import Flags, Ledger
-<<<<<<< HEAD
 from vc_egpu.core.environments.needs import Crowd, crowd_of
-=======
 from vc_egpu.core.layouts.table import ANYWHERE
->>>>>>> main
 from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
