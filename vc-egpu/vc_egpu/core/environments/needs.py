@@ -4,7 +4,6 @@ A need is met in any of several ways; a way is met where all its atoms are. A fa
 capabilities of different cards) meets an atom only where each value does.
 """
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,11 +20,11 @@ Crowd = frozenset[tuple[Facts, int]]
 OPERATORS: Final = ("==", "!=", "<=", ">=", "<", ">", "=", "in")
 """``==`` takes the whole line (2.6 is met by 2.6.1), ``=`` this one version, ``in`` any of several lines."""
 _COMPARES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "=": operator.eq,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
+    "=": lambda one, two: one == two,
+    "<": lambda one, two: one < two,
+    "<=": lambda one, two: one <= two,
+    ">": lambda one, two: one > two,
+    ">=": lambda one, two: one >= two,
 }
 WORDS: Final = frozenset({"arch", "kind", "brand", "network"})
 """Facts that are words and have no order."""
