@@ -202,7 +202,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         )
     if not refusal and card.memory_mib > MAX_MEMORY_MIB:
         refusal = f"{by.vendor.library} reports a memory of {card.memory_mib} MiB"
-    if not refusal and "share" not in card.abilities:
+    if not refusal and "share" not in card.abilities and not _is_whole(card, by.mode):
         refusal = by.vendor.partitioned
     refusal = refusal or _closed(card, by) or by.facts.unusable.get(card.uuid, "")
     if not refusal and held.pods and held.native != (by.mode == "native"):
@@ -227,6 +227,11 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         held=held.pods,
     )
     return _Judged(entry, counts=not refusal)
+
+
+def _is_whole(card: CardReading, mode: Mode) -> bool:
+    """Whether a card that cannot be shared is given out whole. It is not cut, and its node is native."""
+    return mode == "native" and card.isolation == "none" and "slice" not in card.abilities
 
 
 def _closed(card: CardReading, by: _Standards) -> str:
@@ -330,14 +335,14 @@ def is_counter(resource: str) -> bool:
     return resource.endswith((names.MEMORY_TOTAL_SUFFIX, names.CORES_TOTAL_SUFFIX))
 
 
-def labels(node_cards: NodeCards, names_of_vendor: NodeLabels) -> dict[str, str]:
+def labels(node_cards: NodeCards, names_of_vendor: NodeLabels | None) -> dict[str, str]:
     """Node labels: cards by model (ours), and product, count and presence under the vendor's common names."""
     usable = [card for card in node_cards.cards if card.model != UNKNOWN_MODEL]
     result = {
         names.MODEL_LABEL_PREFIX + model: str(count)
         for model, count in sorted(Counter(card.model for card in usable).items())
     }
-    if node_cards.cards:
+    if node_cards.cards and names_of_vendor is not None:
         product = re.sub(r"[^A-Za-z0-9_.-]+", "-", node_cards.cards[0].product)
         product = product.lstrip("-_.")[:63].rstrip("-_.")  # cut first: with another end no label is taken
         result[names_of_vendor.present] = "true"
