@@ -1,4 +1,4 @@
-"""Steers the fake vendor libraries (``device-plugin/native/fake/vendors``): the script and the slices on it."""
+"""Steers the fake vendor libraries (``device-plugin/native/fake/vendors``): script and slices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,6 +4,7 @@ The library may say anything. It ends up as a card that is not offered, with a r
 node, never as an exception.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
@@ -26,6 +27,8 @@ CORDONED: Final = "cordoned by the operator"
 Mode = Literal["shared", "native", "mig"]
 _MODES: Final[Mapping[str, Mode]] = {"": "shared", "shared": "shared", "native": "native", "mig": "mig"}
 _UUID: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
+_VENDOR_WORDS: Final = frozenset({"nvidia", "tesla", "geforce", "hygon", "huawei"})
+"""Left out of a proposed name."""
 _CAPABILITY: Final = re.compile(r"^[0-9]{1,3}\.[0-9]{1,3}$")
 
 
@@ -195,7 +198,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
     product = _printable(card.product, 128)
     refusal = by.problem
     if not refusal and row is None:
-        refusal = f"product {product!r} is not in the model table"
+        refusal = f"product {product!r} is not in the model table; a row for it: {proposed_row(card)}"
     if not refusal and row is not None and card.memory_mib < row.memory_mib:
         refusal = (
             f"{by.vendor.library} reports {card.memory_mib} MiB, model {row.name} needs {row.memory_mib}"
@@ -227,6 +230,16 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         held=held.pods,
     )
     return _Judged(entry, counts=not refusal)
+
+
+def proposed_row(card: CardReading) -> str:
+    """What to add to the model table so that this card is offered. Its name is in small letters and without
+    the vendor's. Its memory is what the driver reports."""
+    words = re.findall(r"[a-z0-9]+", card.product.lower())
+    name = "-".join(word for word in words if word not in _VENDOR_WORDS).removeprefix("ascend")
+    memory_mib = min(max(card.memory_mib, 1), MAX_MEMORY_MIB)
+    product = json.dumps(_printable(card.product, 64))
+    return f"{{name: {name[:32].strip('-') or 'card'}, products: [{product}], memoryMiB: {memory_mib}}}"
 
 
 def _is_whole(card: CardReading, mode: Mode) -> bool:

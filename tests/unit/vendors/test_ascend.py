@@ -61,7 +61,11 @@ def test_a_chip_that_hangs_costs_its_own_readings(tmp_path: Path) -> None:
     reading = node.readings.scan()
     again = node.readings.scan()
     assert time.monotonic() - begun < 20
-    assert [card.uuid for card in again.cards] == [card.uuid for card in reading.cards] == [first.uuid, second.uuid]
+    assert (
+        [card.uuid for card in again.cards]
+        == [card.uuid for card in reading.cards]
+        == [first.uuid, second.uuid]
+    )
     assert list(node.readings.faults()) == [second.uuid]
     with pytest.raises(UntoldError, match="left alone"):
         node.readings.processes(second.uuid)

@@ -54,8 +54,9 @@ def test_the_file_says_what_the_container_has(hygon: HygonNode, tmp_path: Path) 
     made = SliceBook(tmp_path / "book", hygon.slicer).realise("a", wish(hygon, card=1))
     path = hygon.slicer.file_of(int(made.slice.id))
     assert path.read_text(encoding="utf-8").splitlines() == [
-        "PciBusId: 0000:31:00.0", "cu_mask: 0x000000003fffffff", "cu_mask: 0x0000000000000000", "cu_count: 30",
-        "mem: 16380 MiB", "device_id: 0", "vdev_id: 0", "pipe_id: 0", "enable: 1"]  # fmt: skip
+        "PciBusId: 0000:31:00.0", "cu_mask: 0x000000003fffffff", "cu_mask: 0x0000000000000000",
+        "cu_count: 30", "mem: 16380 MiB",
+        "device_id: 0", "vdev_id: 0", "pipe_id: 0", "enable: 1"]  # fmt: skip
     dev = tmp_path / "dev"
     (dev / "dri").mkdir(parents=True)
     for name in ("kfd", "mkfd", "dri/card2", "dri/renderD130", "dri/card0"):

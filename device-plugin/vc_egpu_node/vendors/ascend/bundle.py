@@ -21,14 +21,18 @@ def bundle(settings: Settings) -> Vendor:
     found = next((folder / "libdcmi.so" for folder in folders if (folder / "libdcmi.so").exists()), None)
     arguments = (str(found or "libdcmi.so"),)
     environment = {"LD_LIBRARY_PATH": ":".join(str(folder) for folder in folders)} if found else {}
+    changes = Child(MODULE, arguments, environment=environment)
     readings = AscendReadings(
-        Child(MODULE, arguments, environment=environment), settings.node_name, driver / "version.info"
+        Child(MODULE, arguments, environment=environment),
+        settings.node_name,
+        driver / "version.info",
+        companions=[changes],
     )
     return Vendor(
         facts=FACTS,
         readings=readings,
         edits=AscendEdits(settings.dev_dir, settings.host_root),
         isolation=None,
-        slicer=AscendSlicer(Child(MODULE, arguments, environment=environment), readings),
+        slicer=AscendSlicer(changes, readings),
         sign=settings.dev_dir / MANAGER,
     )

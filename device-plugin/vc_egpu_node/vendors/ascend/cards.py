@@ -1,7 +1,7 @@
 """What Ascend cards are and do, and their vNPUs: the library's answers as the agent's values."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -29,8 +29,12 @@ Numbers = tuple[int, int]
 class AscendReadings:
     """DCMI through a child; used by one thread."""
 
-    def __init__(self, child: Child, node_name: str, version_file: Path) -> None:
+    def __init__(
+        self, child: Child, node_name: str, version_file: Path, companions: Sequence[Child] = ()
+    ) -> None:
+        """``companions``: children of the same vendor, which end with this one."""
         self._child = child
+        self._companions = tuple(companions)
         self._node_name = node_name
         self._version_file = version_file
         self._numbers: dict[str, Numbers] = {}
@@ -145,9 +149,10 @@ class AscendReadings:
         return tuple(ProcessSample(pid, mib, 0) for pid, mib in told)
 
     def close(self) -> None:
-        """End the child."""
+        """End the children."""
         self._ended.set()
-        self._child.close()
+        for child in (self._child, *self._companions):
+            child.close()
 
 
 class AscendSlicer:
@@ -177,10 +182,6 @@ class AscendSlicer:
         except SliceError:
             if any(one.id == slice_id for one in self.slices(uuid)):
                 raise
-
-    def close(self) -> None:
-        """End the child."""
-        self._child.close()
 
 
 def held_slices(told: list[dict[str, Any]]) -> tuple[HeldSlice, ...]:

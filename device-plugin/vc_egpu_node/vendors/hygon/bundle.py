@@ -19,7 +19,8 @@ def bundle(settings: Settings) -> Vendor:
         for name in ("librocm_smi64.so", "libhydmi.so")
     )
     folder = settings.state_dir / "vdcu"
-    asked = HygonReadings(Child(MODULE, arguments), settings.node_name, settings.sys_dir)
+    second = Child(MODULE, arguments)
+    asked = HygonReadings(second, settings.node_name, settings.sys_dir)
 
     def card(uuid: str) -> CardReading:
         """Asked of the library at once, by a child of its own: a card that hangs gets no vDCU."""
@@ -36,7 +37,11 @@ def bundle(settings: Settings) -> Vendor:
     return Vendor(
         facts=FACTS,
         readings=HygonReadings(
-            Child(MODULE, arguments), settings.node_name, settings.sys_dir, slices=slicer.slices
+            Child(MODULE, arguments),
+            settings.node_name,
+            settings.sys_dir,
+            slices=slicer.slices,
+            companions=[second],
         ),
         edits=HygonEdits(settings.dev_dir, settings.host_root, folder),
         isolation=None,

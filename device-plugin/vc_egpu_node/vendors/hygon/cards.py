@@ -1,7 +1,7 @@
 """What Hygon cards are and do: the library's answers as the agent's values."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -32,8 +32,10 @@ class HygonReadings:
         node_name: str,
         sys_dir: Path,
         slices: Callable[[str], tuple[HeldSlice, ...]] = lambda _uuid: (),
+        companions: Sequence[Child] = (),
     ) -> None:
-        """``slices``: those of a card that are ours."""
+        """``slices``: those of a card that are ours. ``companions``: children that end with this one."""
+        self._companions = tuple(companions)
         self._child = child
         self._node_name = node_name
         self._sys_dir = sys_dir
@@ -145,9 +147,10 @@ class HygonReadings:
         raise UntoldError("processes of Hygon cards are not read")
 
     def close(self) -> None:
-        """End the child."""
+        """End the children."""
         self._ended.set()
-        self._child.close()
+        for child in (self._child, *self._companions):
+            child.close()
 
 
 def _uuid(told: Mapping[str, Any], node_name: str) -> str:
