@@ -18,7 +18,7 @@ from vc_egpu_node.vendors.slices import HeldSlice, Realised, SliceError, SliceWi
 
 
 def joined(vendors: Sequence[Vendor]) -> Vendor:
-    """One of them as it is. Of several, the first gives the facts that a node has one of."""
+    """One alone stays as it is. The first of several gives the facts that a node has once."""
     if len(vendors) == 1:
         return vendors[0]
     first, owners = vendors[0], Owners(vendors)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from vc_egpu_node.vendors.base import EditsError
 
 VERSION: Final = "0.7.0"
-"""Of CDI: the first with additional groups."""
+"""The first version of CDI with additional groups."""
 
 
 def nodes(names: Iterable[str]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from vc_egpu_node.vendors.child import CHANGE_S, Child
 from vc_egpu_node.vendors.slices import HeldSlice, SliceError, SliceWish
 
 ABILITIES: Final[frozenset[Ability]] = frozenset({"processes", "utilisation"})
-"""Of a whole card. It is shared by no library of ours."""
+"""What a whole card can do. It is shared by no library of ours."""
 MODULE: Final = "vc_egpu_node.vendors.ascend.driver"
 Numbers = tuple[int, int]
 """(card, device), as the library counts."""

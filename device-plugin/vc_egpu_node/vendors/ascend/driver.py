@@ -62,7 +62,7 @@ class Driver:
         _check(name, answer)
 
     def version(self) -> str:
-        """Of the library."""
+        """The version of the library."""
         text = c.create_string_buffer(64 + dcmi.SPARE_BYTES)
         self._call("dcmi_get_dcmi_version", text, 64)
         return text.value.decode(errors="replace")

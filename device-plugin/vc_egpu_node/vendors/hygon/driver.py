@@ -91,7 +91,7 @@ class Driver:
             raise SliceError(_DMI.get(answer, "failed"), f"{name} answers {answer}")
 
     def count(self) -> int:
-        """Of cards."""
+        """How many cards there are."""
         number = c.c_uint32()
         self._call("rsmi_num_monitor_devices", c.byref(number))
         return number.value

@@ -16,7 +16,7 @@ INSIDE: Final = "/etc/vdev/docker/vdev0.conf"
 
 
 class HygonEdits:
-    """Edits from the vendor's list. ``dev`` is ``/dev``; ``root`` is where the agent sees the host's files;
+    """Edits from the vendor's list. ``dev`` is ``/dev``, and ``root`` is the host's, as the agent sees it.
     ``slices`` is the folder of our vDCUs' files, at the same path on the host."""
 
     def __init__(self, dev: Path, root: Path, slices: Path) -> None:

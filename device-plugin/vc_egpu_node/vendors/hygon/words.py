@@ -37,7 +37,7 @@ COMPUTE_UNITS: Final = {
 }
 """Where the driver does not tell."""
 MOST_SLICES: Final = 4
-"""Of one card: with more, programs fail on hardware."""
+"""A card takes no more slices: with more, programs fail on hardware."""
 MOST_ON_NODE: Final = 200
 MOST_PIPES: Final = 20
 RSMI: Final = {
