@@ -47,7 +47,11 @@ class FakeCard:
     error: int = 0
     xids: list[int] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
-    """Bus ids of the peers, one entry per link."""
+    """Bus ids of the peers, or ``switch``; one entry per link."""
+    link_version: int = 0
+    """As NVML counts versions of NVLink; 0: it does not tell."""
+    socket: int = 0
+    """The processor that it hangs on."""
     processes: list[tuple[int, int, int]] = field(default_factory=list)
     """(host PID, MiB, SM percent)."""
     kinds: dict[int, str] = field(default_factory=dict)
@@ -87,6 +91,8 @@ class FakeCard:
                 "recovery_action",
                 "mig",
                 "compute_mode",
+                "link_version",
+                "socket",
                 "error",
             )
         }

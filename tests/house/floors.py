@@ -15,6 +15,7 @@ NATIVE: Final = NODE / "native"
 FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.core": (
         "layouts",
+        "topology",
         "model",
         "books",
         "check",
@@ -107,6 +108,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "output",
         "main",
     ),
+    "vc_egpu.whatif": ("hypothesis", "changes", "answers"),
     "vc_egpu.cli": (
         "main",
         "exit_status",
@@ -118,6 +120,8 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "views",
         "live",
         "tenant",
+        "sites",
+        "foresight",
         "parser",
         "completion",
         "commands",
@@ -160,6 +164,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "jobs": frozenset({"core", "metrics", "volcano", "kube", "report"}),
     "tenants": frozenset({"core", "volcano", "kube"}),
     "sim": frozenset({"core", "volcano", "kube", "report"}),
+    "whatif": frozenset({"core"}),
     "usage": frozenset(),
     # The command line is the entry point of all processes.
     "cli": frozenset(
@@ -173,6 +178,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
             "webhook",
             "jobs",
             "sim",
+            "whatif",
             "tenants",
             "usage",
         }

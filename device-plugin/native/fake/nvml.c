@@ -294,11 +294,17 @@ API nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsign
         else fill_pci(pci, card->links[link]););
 }
 
-/* Links lead to cards, not to switches. */
+API nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned link, unsigned *version) {
+    WITH_CARD(device,
+        if (link >= card->link_count) result = INVALID_ARGUMENT;
+        else if (!card->link_version) result = NOT_SUPPORTED;
+        else *version = card->link_version;);
+}
+
 API nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned link, int *type) {
     WITH_CARD(device,
         if (link >= card->link_count) result = INVALID_ARGUMENT;
-        else *type = 0;);
+        else *type = strcmp(card->links[link], "switch") == 0 ? 2 : 0;);
 }
 
 /* nvmlGpuFabricInfo_t; the versioned ones have a number of theirs before it, and the health behind. */

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum { HANDLE_BY_INDEX = 81, COMPUTE_LIST = 213, GRAPHICS_LIST, MPS_LIST, WORDS_BEFORE_LISTS = 213, WORDS = 251 };
-enum { SAME_BOARD = 0, SAME_NUMA_NODE = 40 }; /* nvmlGpuTopologyLevel_t */
+enum { SAME_BOARD = 0, SAME_NUMA_NODE = 40, OTHER_SOCKET = 50 }; /* nvmlGpuTopologyLevel_t */
 enum { NAME = 4096, POWER_LIMIT_MW = 500000, NO_INSTANCE = -1 };
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device);
@@ -70,12 +70,13 @@ API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *archit
         *architecture = !known ? UNKNOWN : known + (turing || ada););
 }
 
-/* All cards of a node hang on one processor, each below a bridge of its own. */
+/* Cards of a socket hang on one processor, each below a bridge of its own. */
 API nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other, int *level) {
     WITH_CARD(one,
         if (!other || !level) result = INVALID_ARGUMENT;
         else if (!state_card(state, other->uuid)) result = GPU_IS_LOST;
-        else *level = strcmp(card->uuid, other->uuid) == 0 ? SAME_BOARD : SAME_NUMA_NODE;);
+        else *level = strcmp(card->uuid, other->uuid) == 0 ? SAME_BOARD
+                 : card->socket == state_card(state, other->uuid)->socket ? SAME_NUMA_NODE : OTHER_SOCKET;);
 }
 
 static nvmlReturn_t name_of(unsigned pid, char *name, size_t room) {

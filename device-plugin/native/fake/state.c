@@ -52,7 +52,7 @@ static const struct field FIELDS[] = {
     NARROW(minor), NARROW(cores), NARROW(sm_mhz), NARROW(mem_mhz), NARROW(max_sm_mhz), NARROW(max_mem_mhz),
     NARROW(util), NARROW(mem_util), NARROW(enc_util), NARROW(dec_util), NARROW(power_mw), NARROW(temp_c),
     NARROW(mem_temp_c), NARROW(retired), NARROW(remap_pending), NARROW(remap_failure),
-    NARROW(recovery_action), NARROW(mig), NARROW(compute_mode), NARROW(error),
+    NARROW(recovery_action), NARROW(mig), NARROW(compute_mode), NARROW(error), NARROW(link_version), NARROW(socket),
 };
 
 static void card_line(struct card *card, const char *key, const char *value) {

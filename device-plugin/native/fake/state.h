@@ -25,7 +25,9 @@
  *   compute_mode=0         3: exclusive process, 2: prohibited
  *   error=15               every call on this card fails with this nvmlReturn_t (15: GPU is lost)
  *   xid=<n>:<code>         the n-th XID of this card (n counts from 1); each new n is one event
- *   link=<peer bus id>     one NVLink to that card; repeated for each link
+ *   link=<peer bus id>     one NVLink to that card, or to a switch ("switch"); repeated for each link
+ *   link_version=6         as nvmlDeviceGetNvLinkVersion tells it; without it that is not supported
+ *   socket=0               the processor that the card hangs on
  *   process=<pid>:<used_mib>:<sm percent>     repeated; with :G behind it one that draws, with :CG one that does both
  *
  * As with the real library, cards are counted when it is initialised: a card that joins the file later is
@@ -51,6 +53,7 @@ struct card {
     unsigned minor, cores, cc_major, cc_minor, sm_mhz, mem_mhz, max_sm_mhz, max_mem_mhz;
     unsigned util, mem_util, enc_util, dec_util, power_mw, temp_c, mem_temp_c;
     unsigned retired, remap_pending, remap_failure, recovery_action, mig, compute_mode, error;
+    unsigned link_version, socket;
     bool has_fabric;
     unsigned fabric_state, fabric_status;
     char links[MAX_LINKS][32];

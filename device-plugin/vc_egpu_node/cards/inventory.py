@@ -12,7 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import MAX_CARDS_PER_NODE, MAX_MEMORY_MIB, NodeCard, NodeCards
+from vc_egpu.volcano.words.annotations import (
+    LETTER_OF,
+    MAX_CARDS_PER_NODE,
+    MAX_LINK_MB_S,
+    MAX_LINKS,
+    MAX_MEMORY_MIB,
+    NodeCard,
+    NodeCards,
+)
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.node_policy import Policy
 
@@ -90,6 +98,7 @@ class _Standards:
     facts: NodeFacts
     ill: Mapping[str, str]
     holdings: Mapping[str, Holding]
+    indices: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,7 @@ def take_stock(
     problem = problem or doubts
     known = {card.uuid: card for card in previous.cards} if previous is not None else {}
     indices = _indices([card.uuid for card in readings], known, holdings)
-    standards = _Standards(vendor, table, mode or "shared", problem, facts, ill, holdings)
+    standards = _Standards(vendor, table, mode or "shared", problem, facts, ill, holdings, indices)
     judged = [_judge(card, indices[card.uuid], standards) for card in readings if card.uuid in indices]
     present = {entry.card.uuid for entry in judged}
     judged += [_vanished(card, indices[uuid], holdings) for uuid, card in known.items()
@@ -227,6 +236,9 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         clock_mhz=_bounded(card.clock_mhz, 100_000),
         compute_capability=capability if _CAPABILITY.fullmatch(capability) else "",
         links={peer: count for peer, count in card.links.items() if _UUID.fullmatch(peer)},
+        switch_links=_bounded(card.switch_links, MAX_LINKS),
+        link_mb_s=_bounded(card.link_mb_s, MAX_LINK_MB_S),
+        near=_letters(card, by.indices),
         held=held.pods,
     )
     return _Judged(entry, counts=not refusal)
@@ -245,6 +257,12 @@ def proposed_row(card: CardReading) -> str:
 def _is_whole(card: CardReading, mode: Mode) -> bool:
     """Whether a card that cannot be shared is given out whole. It is not cut, and its node is native."""
     return mode == "native" and card.isolation == "none" and "slice" not in card.abilities
+
+
+def _letters(card: CardReading, indices: Mapping[str, int]) -> str:
+    """The ways over PCIe to all cards by their index; empty where none is told."""
+    letters = {indices[peer]: LETTER_OF[way] for peer, way in card.near.items() if peer in indices}
+    return "".join(letters.get(index, "-") for index in range(max(letters, default=-1) + 1))
 
 
 def _closed(card: CardReading, by: _Standards) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, get_args
 
 from vc_egpu.core.layouts.table import Layout
+from vc_egpu.core.topology.links import Near
 
 from vc_egpu_node.vendors.slices import HeldSlice, Realised, Slicer
 
@@ -43,6 +44,12 @@ class CardReading:
     """Which programs the card's own mode keeps out."""
     links: Mapping[str, int] = field(default_factory=dict)
     """Peer UUID to number of direct links."""
+    switch_links: int = 0
+    """Links that end at a switch, which all cards of the node share."""
+    link_mb_s: int = 0
+    """What one link carries each way, in MB/s; 0: that is not known."""
+    near: Mapping[str, Near] = field(default_factory=dict)
+    """Peer UUID to the way there over PCIe."""
     devices: tuple[str, ...] = ()
     """Names of its own device nodes below ``/dev``, the one that tools show first."""
     numbers: Mapping[str, int] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from typing import Any
 import pynvml
 import pytest
 from fakes.nvml_state import DRIVER_NOT_LOADED, FakeNode
+from vc_egpu.core.topology.links import Near
 from vc_egpu_node.cards.monitor import FORGET_S, Monitor
 from vc_egpu_node.vendors.base import SHARED, ProcessSample
 from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
@@ -40,6 +41,21 @@ def test_what_a_card_is(nvml_node: MakeNode, vendor: NvidiaReadings) -> None:
     assert (first.devices, first.numbers) == (("nvidia0",), {"sm": 78, "minor": 0})
     assert first.attributes == {"compute_capability": "9.0"}
     assert first.links == {node.cards[1].uuid: 3}
+
+
+def test_how_cards_reach_each_other(nvml_node: MakeNode, vendor: NvidiaReadings) -> None:
+    node = nvml_node(3)
+    first, second, third = node.cards
+    for card in node.cards:
+        card.links, card.link_version = ["switch"] * 18, pynvml.NVML_NVLINK_VERSION_4_0
+    third.links, third.link_version, third.socket = [], 0, 1
+    node.write()
+    told = vendor.scan().cards
+    assert [card.switch_links for card in told] == [18, 18, 0]
+    assert [card.link_mb_s for card in told] == [25_000, 25_000, 0]
+    assert all(not card.links for card in told), "a switch is no card"
+    assert told[0].near == {second.uuid: Near.NODE, third.uuid: Near.SYSTEM}
+    assert told[2].near == {first.uuid: Near.SYSTEM, second.uuid: Near.SYSTEM}
 
 
 @pytest.mark.parametrize(("mode", "closed_to"), [(0, ""), (1, "others"), (2, "all"), (3, "others")])

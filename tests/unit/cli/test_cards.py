@@ -109,6 +109,35 @@ def test_a_cordon_names_cards_by_uuid_which_are_shown_for_one_node() -> None:
     assert "0 GPU-a" in captured.get()
 
 
+def linked_node() -> docs.Json:
+    """Two cards with two NVLinks between them, and a third that is far from both."""
+    return docs.node(
+        "n1",
+        docs.card("GPU-a", links={"GPU-b": 2}, link_mb_s=25_000, near="-ns"),
+        docs.card("GPU-b", 1, links={"GPU-a": 2}, link_mb_s=25_000, near="n-s"),
+        docs.card("GPU-c", 2, near="ss-"),
+    )
+
+
+def test_the_set_of_a_pod_and_its_score_are_shown() -> None:
+    pods = [
+        docs.pod("pair", cards={"GPU-a": (1024, 10), "GPU-b": (1024, 10)}),
+        docs.pod("far", cards={"GPU-a": (1024, 10), "GPU-c": (1024, 10)}),
+        docs.pod("one", cards={"GPU-a": (1024, 10)}),
+    ]
+    report = cards.report([linked_node()], pods)
+    first, _, third = report.cards
+    assert (first.links, third.links) == ("NV2 1; SYS 2", "SYS 0,1")
+    sets = {sharer.pod: sharer.card_set for sharer in first.sharers}
+    assert sets == {
+        "ml/pair": "NV2 at worst, 50 GB/s; ring 50 GB/s",
+        "ml/far": "SYS at worst, 6 GB/s; ring 6 GB/s",
+        "ml/one": "",
+    }
+    assert "NV2 at worst, 50 GB/s" in shown(report)
+    assert "SET" not in shown(cards.report([docs.node("n1", docs.card("GPU-a"))], []))
+
+
 def test_no_cards_at_all_points_to_the_doctor() -> None:
     plain = {"metadata": {"name": "n1"}, "status": {}}
     report = cards.report([plain], [])

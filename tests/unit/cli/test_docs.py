@@ -27,7 +27,10 @@ EVENTS = (
     r'^[A-Z_]+: Final = "((?:Suspend|Resum|Restore|NotSusp|Limits|Pages)\w+)"$',
 )
 """How the reasons of events stand in our source."""
-OPERATOR = ("operator.md", "operator-isolation.md", "operator-day-two.md", "operator-with-other-plugins.md")
+OPERATOR = (
+    "operator.md", "operator-isolation.md", "operator-day-two.md", "operator-with-other-plugins.md",
+    "many-clusters.md", "placement.md",
+)  # fmt: skip
 PAGES = ("ml-team.md", "tenant-admin.md", *OPERATOR)
 REFERENCE = tuple(sorted(f"reference/{page.name}" for page in (DOCS / "reference").glob("*.md")))
 

@@ -1,7 +1,7 @@
 """`kubectl egpu why` on what is wrong below running members."""
 
 from unit.cli import documents as docs
-from vc_egpu.cli.views import trouble, why
+from vc_egpu.cli.views import links, trouble, why
 from vc_egpu.core.model.cluster import OUT_OF_SERVICE
 
 POD = docs.pod("train-w-0", group="train-1", cards={"GPU-a": (1024, 25)})
@@ -63,3 +63,19 @@ def test_why_shows_it_as_a_note() -> None:
         nodes={"n1": node},
     )
     assert any("node n1 is not ready" in note for note in story.notes)
+
+
+def test_the_set_of_a_member_with_several_cards_is_told() -> None:
+    node = docs.node(
+        "n1",
+        docs.card("GPU-a", switch_links=18, link_mb_s=25_000),
+        docs.card("GPU-b", 1, switch_links=18, link_mb_s=25_000),
+    )
+    pair = docs.pod("pair", cards={"GPU-a": (1024, 25), "GPU-b": (1024, 25)})
+    assert links.notes([pair, POD], {"n1": node}) == [
+        "pair has cards 0, 1 of n1: NV18 at worst, 450 GB/s; ring 450 GB/s"
+    ]
+    assert links.notes([pair], None) == []
+    assert links.notes([pair], {}) == []
+    silent = docs.node("n1", docs.card("GPU-a"), docs.card("GPU-b", 1))
+    assert links.notes([pair], {"n1": silent}) == [], "an older agent tells of no links"

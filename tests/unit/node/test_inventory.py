@@ -5,6 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from vc_egpu.core.topology.links import Near
+from vc_egpu.volcano.codec import cluster_codec
+from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCards
 from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
 from vc_egpu.volcano.words.node_policy import Policy
@@ -263,6 +266,29 @@ def test_labels() -> None:
     assert labels(cut, FACTS.labels)["nvidia.com/gpu.product"] == "N" * 62  # it may not end in a dash
 
 
+def test_links_come_back_from_the_inventory_as_they_were_read() -> None:
+    """By index, which is not the place in the vendor's list."""
+    previous = stock(card(1)).node_cards
+    assert [entry.index for entry in previous.cards] == [0], "it keeps this index"
+    read = stock(
+        card(0, links={"GPU-1": 2}, link_mb_s=25_000, near={"GPU-1": Near.SWITCH, "GPU-2": Near.SYSTEM}),
+        card(1, links={"GPU-0": 2}, link_mb_s=25_000, near={"GPU-0": Near.SWITCH, "GPU-2": Near.NODE}),
+        card(2, switch_links=18, near={"GPU-0": Near.SYSTEM, "GPU-x": Near.NODE}),
+        previous=previous,
+    ).node_cards
+    document = {
+        "metadata": {"name": "n1", "annotations": {names.NODE_CARDS: read.encode()}},
+        "status": {},
+    }
+    by_uuid = {str(card.uuid): card for card in cluster_codec.node(document, TABLE).cards}
+    first, second, third = (by_uuid[f"GPU-{number}"] for number in range(3))
+    assert (first.index, second.index, third.index) == (1, 0, 2)
+    assert (first.links, first.link_mb_s, first.switch_links) == ({"GPU-1": 2}, 25_000, 0)
+    assert first.near == {"GPU-1": Near.SWITCH, "GPU-2": Near.SYSTEM}
+    assert second.near == {"GPU-0": Near.SWITCH, "GPU-2": Near.NODE}
+    assert (third.switch_links, third.near) == (18, {"GPU-0": Near.SYSTEM})
+
+
 _TEXT = st.text(max_size=200)
 _NUMBER = st.integers(min_value=-(2**70), max_value=2**70)
 _GARBAGE = st.builds(
@@ -277,6 +303,9 @@ _GARBAGE = st.builds(
     numbers=st.fixed_dictionaries({"sm": _NUMBER, "minor": _NUMBER}),
     attributes=st.fixed_dictionaries({"compute_capability": _TEXT}),
     links=st.dictionaries(_TEXT, st.integers(0, 18), max_size=4),
+    switch_links=_NUMBER,
+    link_mb_s=_NUMBER,
+    near=st.dictionaries(st.sampled_from(["GPU-0", "GPU-1", "x"]), st.sampled_from(Near), max_size=4),
 )
 
 

@@ -139,10 +139,11 @@ def test_a_request_that_makes_a_share_of_whole_native_cards_is_refused(lies: dic
     assert "egpu.volcano.sh/request" in refusal(once, here)
 
 
-def test_topology_is_accepted_with_a_warning() -> None:
-    decision = review_pod(create(pod(annotations={"egpu.volcano.sh/card-policy": "topology"})), context())
+@pytest.mark.parametrize("name", ["card-policy", "node-policy"])
+def test_topology_is_accepted_without_a_warning(name: str) -> None:
+    decision = review_pod(create(pod(annotations={f"egpu.volcano.sh/{name}": "topology"})), context())
     assert decision.allowed
-    assert "topology" in decision.warnings[0]
+    assert not decision.warnings
 
 
 def test_volcano_where_it_does_not_schedule_becomes_the_local_scheduler_with_a_warning() -> None:

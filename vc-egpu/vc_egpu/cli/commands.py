@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import functools
+import importlib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -131,11 +132,20 @@ def _tenant(api: ApiConnection, _namespace: str, options: argparse.Namespace) ->
     return Answer(said.document, said.shown, said.status)
 
 
+def _what_if(api: ApiConnection | None, namespace: str, options: argparse.Namespace) -> Answer:
+    """The decision is loaded for this command alone: that takes a while."""
+    found = importlib.import_module("vc_egpu.cli.foresight.run").run(api, namespace, options)
+    shown = importlib.import_module("vc_egpu.cli.foresight.shown").shown(found)
+    return Answer(found, shown)
+
+
 def without_cluster(options: argparse.Namespace) -> Answer | None:
     """The answer of a command that needs no cluster; None for all others."""
     if options.command == "completion":
         script = SCRIPTS[options.shell]
         return Answer(script, Text(script.rstrip()))
+    if options.command == "what-if" and options.snapshot is not None:
+        return _what_if(None, options.namespace or "default", options)
     if options.command != "tenant" or not tenants.needs_no_cluster(options):
         return None
     said = tenants.run(None, options)
@@ -156,5 +166,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "doctor": _doctor,
     "stop-admitting": _stop_admitting,
     "tenant": _tenant,
+    "what-if": _what_if,
 }
 """By the name that users type; the flags of each are in :mod:`.parser`."""

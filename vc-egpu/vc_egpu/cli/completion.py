@@ -17,7 +17,7 @@ NO_FILES: Final = ":4"
 """What kubectl reads as: these words and no names of files."""
 FILES: Final = ":0"
 """Names of files will do as well."""
-_TAKES_FILES: Final = frozenset({"--file", "--kubeconfig", "--models", "--save", "--into"})
+_TAKES_FILES: Final = frozenset({"--clusters", "--file", "--kubeconfig", "--models", "--save", "--into"})
 
 SCRIPTS: Final = {
     "bash": """\

@@ -12,7 +12,7 @@ EXIT_INTERRUPTED: Final = 130
 
 MEANINGS: Final = (
     "Exit status: 0 done, 1 something was found or refused (that work waits is neither), "
-    "2 wrong usage, 3 no cluster, 130 interrupted."
+    "2 wrong usage, 3 no cluster, or not all of those asked, 130 interrupted."
 )
 """For ``--help``."""
 

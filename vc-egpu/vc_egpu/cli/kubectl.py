@@ -16,8 +16,12 @@ from typing import Any, Final, assert_never
 from vc_egpu.cli import completion, pause, stop
 from vc_egpu.cli.commands import COMMANDS, Answer, without_cluster
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_NO_CLUSTER, explain
+from vc_egpu.cli.foresight.flags import CannotForeseeError
 from vc_egpu.cli.live import cordon, forms
 from vc_egpu.cli.parser import parser
+from vc_egpu.cli.sites import run as many
+from vc_egpu.cli.sites.catalogue import Catalogue, CatalogueError, chosen
+from vc_egpu.cli.sites.together import Part, Together
 from vc_egpu.cli.tenant.run import REFUSALS
 from vc_egpu.cli.views import render, why
 from vc_egpu.kube import ApiConnection, ConfigError
@@ -50,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         if (answer := without_cluster(options)) is not None:
             return _print(answer, options)
         return _with_cluster(options)
-    except (*_WRONG, *REFUSALS) as error:
+    except (*_WRONG, *REFUSALS, CannotForeseeError) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
         return _fail(f"no cluster: {error}", EXIT_NO_CLUSTER)
@@ -62,19 +66,56 @@ def run(options: argparse.Namespace) -> int:
 
 _WRONG: Final = (
     why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, cordon.UnknownCardError,
-    forms.FormError,
+    forms.FormError, CatalogueError,
 )  # fmt: skip
 """What a command raises where it cannot do what was asked, with a text for the user."""
 
 
 def _with_cluster(options: argparse.Namespace) -> int:
+    if (catalogue := _catalogue(options)) is not None:
+        return _on_many(catalogue, options)
     api = connect(options)
     namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
     if options.command == "ui":
         return _serve(api, namespace, options)
-    if getattr(options, "watch", False):
-        return _watch(lambda: COMMANDS[options.command](api, namespace, options), options)
-    return _print(COMMANDS[options.command](api, namespace, options), options)
+    return _ask(lambda: _ordered(COMMANDS[options.command](api, namespace, options), options), options)
+
+
+def _catalogue(options: argparse.Namespace) -> Catalogue | None:
+    """The clusters to ask; None: the one that the flags name."""
+    if not hasattr(options, "all_contexts"):
+        return None
+    every = options.all_contexts or (options.command == "clusters" and options.clusters is None)
+    return chosen(options.clusters, options.kubeconfig, all_contexts=every)
+
+
+def _on_many(catalogue: Catalogue, options: argparse.Namespace) -> int:
+    """The same command on all of them."""
+    command = COMMANDS.get(options.command)
+
+    def one(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Part:
+        answer = _ordered(COMMANDS[options.command](api, namespace, options), options)
+        return Part(answer.document, answer.shown, answer.status)
+
+    def ask() -> Answer:
+        said = many.run(catalogue, one if command is not None else None, options, absent=_WRONG)
+        return Answer(said.document, said.shown, said.status)
+
+    return _ask(ask, options)
+
+
+def _ordered(answer: Answer, options: argparse.Namespace) -> Answer:
+    """Its rows in the order that the flags ask for."""
+    by = getattr(options, "sort_by", None)
+    if not by:
+        return answer
+    document = forms.ordered(answer.document, by)
+    shown = answer.again(document) if answer.again is not None else answer.shown
+    return dataclasses.replace(answer, document=document, shown=shown)
+
+
+def _ask(ask: Callable[[], Answer], options: argparse.Namespace) -> int:
+    return _watch(ask, options) if getattr(options, "watch", False) else _print(ask(), options)
 
 
 def _watch(ask: Callable[[], Answer], options: argparse.Namespace) -> int:
@@ -118,10 +159,6 @@ def _serve(api: ApiConnection, namespace: str, options: argparse.Namespace) -> i
 
 def _print(answer: Answer, options: argparse.Namespace) -> int:
     """Returns the exit status."""
-    if by := getattr(options, "sort_by", None):
-        document = forms.ordered(answer.document, by)
-        shown = answer.again(document) if answer.again is not None else answer.shown
-        answer = dataclasses.replace(answer, document=document, shown=shown)
     try:
         if getattr(sys, "stdout", None) is None:  # closed before we began: the answer is not wanted
             return answer.status
@@ -148,7 +185,7 @@ def _written(form: forms.Form, document: Any) -> bytes | None:
         case "yaml":
             return forms.as_yaml(document)
         case "name":
-            return forms.as_names(document)
+            return document.names() if isinstance(document, Together) else forms.as_names(document)
         case "table" | "wide":
             return None
         case _:

@@ -7,7 +7,10 @@ from typing import Final, NoReturn
 
 from vc_egpu import __version__
 from vc_egpu.cli.exit_status import MEANINGS
+from vc_egpu.cli.foresight import flags as foresight
 from vc_egpu.cli.live.forms import FORMS
+from vc_egpu.cli.sites.catalogue import VARIABLE
+from vc_egpu.cli.sites.fan_out import CLUSTER_TIMEOUT_S
 from vc_egpu.cli.tenant import flags as tenant
 from vc_egpu.volcano.api.paths import problem_of
 
@@ -42,8 +45,10 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
     each = {}
     for name, about, add_flags in (
         ("cards", "every card and who shares it", _cards),
+        ("clusters", "many clusters: cards by model, and what waits", _clusters),
         ("why", "why a Job waits, or what it got", _why),
         ("queues", "caps, use, who waits by reason", _queues),
+        ("what-if", foresight.ABOUT, foresight.add_flags),
         ("top", "what each container uses of its cards now", _top),
         ("events", "what was done for whom, and why", _events),
         ("history", "what happened to a Job", _history),
@@ -80,6 +85,28 @@ def _rows(flags: argparse.ArgumentParser) -> None:
     """Flags of commands that answer with rows."""
     flags.add_argument("--sort-by", metavar="FIELD", help="a field of -o json; FIELD:desc turns it round")
     flags.add_argument("-w", "--watch", action="store_true", help="show it again every two seconds")
+    _many(flags)
+
+
+def _many(flags: argparse.ArgumentParser) -> None:
+    """Flags of commands that many clusters can answer."""
+    which = flags.add_mutually_exclusive_group()
+    which.add_argument("--all-contexts", action="store_true", help="ask the cluster of each context")
+    which.add_argument(
+        "--clusters", metavar="FILE", help=f"ask the clusters of this file; '': of ${VARIABLE}"
+    )
+    flags.add_argument(
+        "--cluster-timeout",
+        type=_seconds,
+        default=CLUSTER_TIMEOUT_S,
+        metavar="S",
+        help=f"how long each of them may take; default: {CLUSTER_TIMEOUT_S:g}",
+    )
+
+
+def _clusters(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("-w", "--watch", action="store_true", help="show it again every two seconds")
+    _many(flags)
 
 
 def _events(flags: argparse.ArgumentParser) -> None:

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -28,6 +27,7 @@ from vc_egpu_node.vendors.base import (
 )
 from vc_egpu_node.vendors.nvidia.fabric import fabric_fault
 from vc_egpu_node.vendors.nvidia.lists import WIDE_LISTS, running
+from vc_egpu_node.vendors.nvidia.ways import with_ways
 from vc_egpu_node.vendors.nvidia.words import (
     APPLICATION_XIDS,
     RESET_XIDS,
@@ -109,7 +109,7 @@ class NvidiaReadings:
             }
         self._listen()
         return NodeReading(
-            cards=_with_peers(cards, self._links(cards)),
+            cards=with_ways(cards, self._handles),
             versions={"driver": driver} | ({"cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"} if cuda else {}),
             problem="; ".join(problems),
         )
@@ -139,20 +139,6 @@ class NvidiaReadings:
         )
         self._handles[uuid] = handle
         return reading
-
-    def _links(self, cards: list[CardReading]) -> dict[str, list[str]]:
-        """UUID to the bus ids at the far end of its active links."""
-        far: dict[str, list[str]] = {}
-        for card in cards:
-            handle = self._handles[card.uuid]
-            for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-                active = _optional(pynvml.nvmlDeviceGetNvLinkState, handle, link)
-                if active is None:
-                    continue  # not one of this card's
-                remote = _optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if active else None
-                if remote is not None:
-                    far.setdefault(card.uuid, []).append(_text(remote.busId).upper())
-        return far
 
     def _listen(self) -> None:
         """Ask for error events of all cards; a card that has none is probed only."""
@@ -375,17 +361,3 @@ def _sm_count(cores: int, capability: tuple[int, int] | None) -> int:
         return 0
     per_sm = CORES_PER_SM_EXCEPTIONS.get(capability) or CORES_PER_SM.get(capability[0])
     return cores // per_sm if per_sm else 0
-
-
-def _with_peers(cards: list[CardReading], far: Mapping[str, list[str]]) -> tuple[CardReading, ...]:
-    """Turn bus ids at the far ends into UUIDs; links to switches name no card and are left out."""
-    uuid_at = {card.pci_bus_id: card.uuid for card in cards if card.pci_bus_id}
-    result = []
-    for card in cards:
-        links: dict[str, int] = {}
-        for bus_id in far.get(card.uuid, ()):
-            peer = uuid_at.get(bus_id)
-            if peer is not None and peer != card.uuid:
-                links[peer] = links.get(peer, 0) + 1
-        result.append(replace(card, links=links))
-    return tuple(result)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vc_egpu.cli import partial_snapshot, world
-from vc_egpu.core.model.cluster import SuspensionState
+from vc_egpu.cli.views import links
+from vc_egpu.core.model.cluster import CardId, Node, NodeName, PodUid, SuspensionState
 from vc_egpu.core.model.words import few
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import CONFIG_MAPS, NODES
@@ -38,6 +39,8 @@ class Sharer:
     phase: str
     """The pod's; ``Suspended`` while it has left its cards for a while."""
     queue: str
+    card_set: str = ""
+    """How well all cards of the pod on this node are linked; empty for one card, or where none is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class CardRow:
     sharers: tuple[Sharer, ...]
     unseen: int
     """Pods that the agent still holds a share for and that are not among the pods that were read."""
+    links: str = ""
+    """How it reaches the other cards of its node, the best way first; empty where the agent does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +144,17 @@ def report(
         for name, inventory in decoded.inventories.items()
         for uuid, state in states(documents[name], inventory)
     }
+    sets, ways = _sets(decoded.nodes.values(), share_rows), _ways(decoded.nodes.values())
     rows = [
         _row(
             row,
-            [_sharer(share, known.phases[share.pod_uid]) for share in row.shares],
+            [
+                _sharer(share, known.phases[share.pod_uid], sets.get((row.node, share.pod_uid), ""))
+                for share in row.shares
+            ],
             state=state_of[row.uuid],
             unseen=sum(uid not in known.pods for uid in set(reported[row.uuid].held)),
+            ways=ways.get(row.uuid, ""),
         )
         for row in sorted(card_rows.cards(seen, share_rows), key=lambda row: (row.node, row.index))
     ]
@@ -155,6 +165,24 @@ def report(
         notes.append(f"no node has cards ({without} without an agent's inventory): try `kubectl egpu doctor`")
     notes += _lost(share for share in share_rows if share.uuid not in reported)
     return CardsReport(tuple(rows), tuple(notes))
+
+
+def _sets(nodes: Iterable[Node], rows: Iterable[ShareRow]) -> dict[tuple[NodeName, PodUid], str]:
+    """By node and pod, how well its cards there are linked; pods with one card are left out."""
+    node_of = {card.uuid: node for node in nodes for card in node.cards}
+    held: dict[tuple[NodeName, PodUid], set[CardId]] = defaultdict(set)
+    for row in rows:
+        if row.uuid in node_of:
+            held[node_of[row.uuid].name, row.pod_uid].add(row.uuid)
+    return {
+        (name, uid): links.told(node_of[next(iter(cards))].cards, cards)
+        for (name, uid), cards in held.items()
+        if len(cards) > 1
+    }
+
+
+def _ways(nodes: Iterable[Node]) -> dict[CardId, str]:
+    return {card.uuid: links.of_card(card, node.cards) for node in nodes for card in node.cards}
 
 
 def _lost(rows: Iterable[ShareRow]) -> list[str]:
@@ -175,7 +203,7 @@ def of_node(whole: CardsReport, node: str) -> CardsReport:
     return CardsReport((), (*whole.notes, f"no cards on {node}; {hint}"))
 
 
-def _sharer(share: ShareRow, phase: str) -> Sharer:
+def _sharer(share: ShareRow, phase: str, card_set: str) -> Sharer:
     return Sharer(
         pod=f"{share.namespace}/{share.pod}",
         container=share.container,
@@ -185,10 +213,11 @@ def _sharer(share: ShareRow, phase: str) -> Sharer:
         cores_percent=share.cores_percent,
         phase=phase,
         queue=share.queue or "",
+        card_set=card_set,
     )
 
 
-def _row(row: card_rows.CardRow, sharers: list[Sharer], *, state: str, unseen: int) -> CardRow:
+def _row(row: card_rows.CardRow, sharers: list[Sharer], *, state: str, unseen: int, ways: str) -> CardRow:
     return CardRow(
         node=row.node,
         index=row.index,
@@ -202,6 +231,7 @@ def _row(row: card_rows.CardRow, sharers: list[Sharer], *, state: str, unseen: i
         state=state,
         sharers=tuple(sorted(sharers, key=lambda sharer: sharer.pod)),
         unseen=unseen,
+        links=ways,
     )
 
 

@@ -105,20 +105,21 @@ def cards(report: CardsReport, *, uuids: bool = False) -> RenderableType:
     """One line per share, the card's own figures on its first line; ``uuids``: also what cards are called."""
     parts: list[RenderableType] = []
     if report.cards:
+        linked = any(sharer.card_set for row in report.cards for sharer in row.sharers)
         table = Table(
             "NODE", "CARD", "MODEL", "MEMORY MiB", "CORES % high|low", "STATE", "POD", "CLASS", "MiB",
-            "CORES %", "PHASE", right=("MiB", "CORES %"),
+            "CORES %", "PHASE", *(("SET",) if linked else ()), right=("MiB", "CORES %"),
         )  # fmt: skip
         previous = ""
         for row in report.cards:
             card = f"{row.index} {row.uuid}" if uuids else str(row.index)
-            _card_lines(table, row, "" if row.node == previous else row.node, card)
+            _card_lines(table, row, "" if row.node == previous else row.node, card, linked=linked)
             previous = row.node
         parts.append(table)
     return Group(*parts, *_notes(report.notes))
 
 
-def _card_lines(table: Table, row: CardRow, node: str, card: str) -> None:
+def _card_lines(table: Table, row: CardRow, node: str, card: str, *, linked: bool) -> None:
     more = "+?" if row.unseen else ""
     own: list[Cell] = [
         node,
@@ -129,12 +130,13 @@ def _card_lines(table: Table, row: CardRow, node: str, card: str) -> None:
         f"{row.cores_high_percent}{more}|{row.cores_low_percent}{more}",
         Text(row.state, style="" if row.state in _TAKES_WORK else "bold red"),
     ]
-    lines = [_sharer(sharer) for sharer in row.sharers]
+    lines = [[*_sharer(sharer), *((sharer.card_set,) if linked else ())] for sharer in row.sharers]
+    none: list[Cell] = [""] * (5 if linked else 4)
     if row.unseen:
         others = "1 pod that is" if row.unseen == 1 else f"{row.unseen} pods that are"
-        lines.append([Text(f"{others} not seen here", style="dim"), "", "", "", ""])
+        lines.append([Text(f"{others} not seen here", style="dim"), *none])
     if not lines:
-        lines.append([Text("free" if row.state in _TAKES_WORK else "", style="dim"), "", "", "", ""])
+        lines.append([Text("free" if row.state in _TAKES_WORK else "", style="dim"), *none])
     for i, line in enumerate(lines):
         table.add_row(*(own if i == 0 else [""] * len(own)), *line)
 

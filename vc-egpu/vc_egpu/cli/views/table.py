@@ -27,6 +27,7 @@ class Table:
     """Rows under a header; without names of columns there is none. Prints itself on a rich console."""
 
     def __init__(self, *columns: str, right: Iterable[str] = ()) -> None:
+        self.columns = columns
         numbers = set(right)
         self._right = [column in numbers for column in columns]
         self._rows: list[list[list[_Line]]] = []
@@ -34,9 +35,24 @@ class Table:
         if columns:
             self.add_row(*(Text(column, style="bold") for column in columns))
 
+    @classmethod
+    def joined(cls, column: str, parts: Iterable[tuple[str, "Table"]]) -> "Table":
+        """Tables of the same columns as one. Each row begins with what stands before its table."""
+        whole: Table | None = None
+        for name, part in parts:
+            if whole is None:
+                whole = cls(column, *part.columns)
+                whole._right = [False, *part._right]
+            rows = part._rows[1:] if part.columns else part._rows
+            for row in rows:
+                whole._add([[(name, "")], *row])
+        return whole if whole is not None else cls()
+
     def add_row(self, *cells: Cell) -> None:
         """One row, which is as high as its highest cell."""
-        row = [_lines(cell) for cell in cells]
+        self._add([_lines(cell) for cell in cells])
+
+    def _add(self, row: list[list[_Line]]) -> None:
         self._widths += [0] * (len(row) - len(self._widths))
         for i, lines in enumerate(row):
             self._widths[i] = max(self._widths[i], *(min(_WIDEST, cell_len(text)) for text, _ in lines))

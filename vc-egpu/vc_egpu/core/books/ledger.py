@@ -6,7 +6,7 @@ exact inverses. Sums may go beyond a card's limits: a waiting plan overlaps its 
 lowered. Then nothing more fits there, and that is all that happens.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Final
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vc_egpu.core.books.booking import Booking, HostPort, requests_of, seat_of, slots_of
-from vc_egpu.core.books.marks import Marks
+from vc_egpu.core.books.marks import Domains, Marks
 from vc_egpu.core.model.cluster import (
     FULL_CORES_PERCENT,
     Card,
@@ -25,9 +25,11 @@ from vc_egpu.core.model.cluster import (
     PodShape,
     Share,
     ShareClass,
+    wiring_of,
 )
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, PERMILLE, add_to, clamp, cores_at, permille
+from vc_egpu.core.topology.wiring import Wiring
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -37,6 +39,8 @@ EVERYBODY: Final = 2
 """No class has this value."""
 _FIRST_ROWS: Final = 16
 _FIRST_WIDTH: Final = 8
+_MANY: Final = 24
+"""From so many bookings on, arrays are quicker."""
 
 
 class _Unoffered:
@@ -73,10 +77,12 @@ class Ledger:
         self.kinds: dict[tuple[str, Mode], int] = {}
         self._kind_rows: dict[int, Flags] = {}
         self._free_rows: list[int] = list(range(_FIRST_ROWS - 1, -1, -1))
+        # ``columns``: per row, UUID to column.
         self.columns: list[dict[CardId, int]] = [{} for _ in range(_FIRST_ROWS)]
-        """Per row: UUID to column."""
         self.uuids: list[tuple[CardId, ...]] = [() for _ in range(_FIRST_ROWS)]
         cards = (_FIRST_ROWS, _FIRST_WIDTH)
+        # ``wired``: per row, how its cards reach each other, by column; None: that is not known.
+        self.wired: list[Wiring | None] = [None] * _FIRST_ROWS
         self.kind: Ints = np.full(cards, -1, np.int64)
         """Which (model, mode), by :attr:`kinds`; -1: no card."""
         self.usable: Flags = np.zeros(cards, np.bool_)
@@ -116,9 +122,14 @@ class Ledger:
         self.scalar_used, self.unoffered = Columns(), _Unoffered()
         self.slot_cap: dict[str, Ints] = {}
         self.slot_used: dict[str, Ints] = {}
-        self.ports, self.marks = dict[int, Mapping[HostPort, int]](), Marks()
+        self.ports, self.marks = dict[int, Mapping[HostPort, int]](), Marks(Domains(_FIRST_ROWS))
         self._touched, self._last_copy, self._numbers = set[int](), object(), count(1)
         """Rows that were booked on since the last copy (of a copy: since it was made), and its mark."""
+
+    @property
+    def domains(self) -> Domains:
+        """Which nodes have the same value of a label."""
+        return self.marks.domains
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -135,12 +146,14 @@ class Ledger:
             row = self._free_rows.pop()
             self.rows[node.name] = row
             self.names[row] = node.name
+        self.marks.domains.put(row, node.labels, len(self.names))
         unique = {card.uuid: card for card in reversed(node.cards)}
         cards = sorted(unique.values(), key=lambda card: (card.index, card.uuid))
         while len(cards) > self.kind.shape[1]:
             self._grow_width()
         self.columns[row] = {card.uuid: col for col, card in enumerate(cards)}
         self.uuids[row] = tuple(card.uuid for card in cards)
+        self.wired[row] = wiring_of(cards)
         self._enter_cards(row, node, cards)
         allocatable = node.allocatable
         self.cap[row] = (
@@ -213,8 +226,9 @@ class Ledger:
         self._kind_rows.clear()
         self._changes(row)
         self.names[row] = None
+        self.marks.domains.put(row, None, len(self.names))
         self.columns[row] = {}
-        self.uuids[row] = ()
+        self.uuids[row], self.wired[row] = (), None
         self.kind[row] = -1
         self.usable[row] = False
         for cards in (
@@ -299,6 +313,55 @@ class Ledger:
         self._most_free = None
         self._apply(booking, -1)
 
+    def add_all(self, bookings: Sequence[Booking]) -> None:
+        """:meth:`add` of many: arithmetic over arrays instead of one number after the other."""
+        self._apply_all(bookings, 1)
+
+    def remove_all(self, bookings: Sequence[Booking]) -> None:
+        """:meth:`remove` of many."""
+        self._most_free = None
+        self._apply_all(bookings, -1)
+
+    def _apply_all(self, bookings: Sequence[Booking], sign: int) -> None:
+        if len(bookings) < _MANY:
+            for booking in bookings:
+                self._apply(booking, sign)
+            return
+        self._apply_seats(bookings, sign)
+        rows = np.array([booking.row for booking in bookings], np.int64)
+        requests = np.array([booking.requests for booking in bookings], np.int64)
+        np.add.at(self.used, rows, sign * requests)
+        for row in dict.fromkeys(rows.tolist()):
+            self._changes(row)
+        for booking in bookings:
+            self._apply_named(booking, sign)
+
+    def _apply_seats(self, bookings: Iterable[Booking], sign: int) -> None:
+        seats = [(booking.row, *seat) for booking in bookings for seat in booking.seats]
+        if not seats:
+            return
+        row, col, *signed = np.array(seats, np.int64).T
+        memory, physical, host, cores, high, low, alone, asleep = (sign * amounts for amounts in signed)
+        self.stretched = self.stretched or bool(host.any() or asleep.any())
+        cards = row * self.kind.shape[1] + col
+        for column, amounts in (
+            (self.memory_used, memory),
+            (self.physical_used, physical),
+            (self.all_cores, cores),
+            (self.high_cores, high),
+            (self.low_cores, low),
+            (self.sharers, np.full_like(col, sign)),
+            (self.alone, alone),
+            (self.asleep, asleep),
+        ):
+            np.add.at(column.reshape(-1), cards, amounts)
+        for column, amounts in (
+            (self.host_used, host),
+            (self.row_memory, memory),
+            (self.row_cores, cores),
+        ):
+            np.add.at(column, row, amounts)
+
     def _apply(self, booking: Booking, sign: int) -> None:
         row = booking.row
         self._changes(row)
@@ -321,6 +384,11 @@ class Ledger:
         for dimension, amount in enumerate(booking.requests):
             if amount:
                 used[dimension] += sign * amount
+        self._apply_named(booking, sign)
+
+    def _apply_named(self, booking: Booking, sign: int) -> None:
+        """What has names: extended resources, slots, ports, and rules between pods."""
+        row = booking.row
         for name, amount in booking.scalars:
             if name in self.scalar_cap:
                 self.scalar_used[name][row] += sign * amount
@@ -405,8 +473,10 @@ class Ledger:
         before = len(self.names)
         extra = before
         self.names += [None] * extra
+        self.marks.domains.put(before, None, before + extra)
         self.columns += [{} for _ in range(extra)]
         self.uuids += [()] * extra
+        self.wired += [None] * extra
         self._free_rows = list(range(before + extra - 1, before - 1, -1))
         for name in (*BOOKED, *_FACTS):
             array = getattr(self, name)

@@ -4,13 +4,15 @@ Memory of cards is in MiB, of nodes in bytes. Compute of cards is in percent of 
 milli-CPU. Instants are seconds since the epoch, as the API server's timestamps give them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType, TypeVar
 
 from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
+from vc_egpu.core.topology.links import Ends, Near
+from vc_egpu.core.topology.wiring import Wiring, wiring
 
 CardId = NewType("CardId", str)
 """A card's UUID. Compared whole, never by substring."""
@@ -57,10 +59,32 @@ class Card:
     usable: bool = True
     """False while ill, cordoned or not offered: it takes nothing new, what is there stays."""
     links: Mapping[CardId, int] = field(default_factory=dict)
+    """Peer to number of NVLinks that lead straight to it."""
+    switch_links: int = 0
+    """NVLinks that end at a switch, which all cards of the node share."""
+    link_mb_s: int = 0
+    """What one NVLink carries each way, in MB/s; 0: the driver does not tell."""
+    near: Mapping[CardId, Near] = field(default_factory=dict)
+    """Peer to the way over PCIe; empty: the agent does not tell."""
 
     def __post_init__(self) -> None:
         if self.memory_mib <= 0 or self.index < 0:
             raise ValueError(f"card {self.uuid}: memory_mib {self.memory_mib}, index {self.index}")
+
+
+def ends_of(one: Card, other: Card) -> Ends:
+    """What two cards of a node tell of the way between them. Either may tell what the other does not."""
+    nvlinks = max(one.links.get(other.uuid, 0), other.links.get(one.uuid, 0))
+    nvlinks = nvlinks or min(one.switch_links, other.switch_links)
+    near = one.near.get(other.uuid) or other.near.get(one.uuid)
+    return Ends(nvlinks, min(one.link_mb_s, other.link_mb_s), near)
+
+
+def wiring_of(cards: Sequence[Card]) -> Wiring | None:
+    """How these cards of a node reach each other, by their places in ``cards``; None where none tells."""
+    if not any(card.links or card.switch_links or card.near for card in cards):
+        return None
+    return wiring(tuple(tuple(ends_of(one, other).mb_s for other in cards) for one in cards))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +219,8 @@ class PodShape:
     """The same for the order of nodes."""
     neighbours: Neighbours = NO_NEIGHBOURS
     """Which pods may be on its node, and with which it is spread."""
+    prefers: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()
+    """(weight, requirements that hold together): nodes that it had better go to."""
     runtime_s: float | None = None
     """It ends within so long after its start: its user says so, or a deadline; None: that is not known."""
     options: tuple[AskOption, ...] = ()
@@ -203,6 +229,8 @@ class PodShape:
     """The option that ``asks`` are of; empty where none was chosen when the pod was made."""
     mixes: bool = False
     """Members of one gang may take different options."""
+    takes_soonest: bool = False
+    """While no option can start, the one that will start soonest is chosen."""
 
     @property
     def is_open(self) -> bool:

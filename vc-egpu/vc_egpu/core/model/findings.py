@@ -225,6 +225,10 @@ class Rule(Enum):
     """Pod anti-affinity between members and other pods."""
     EVEN = auto()
     """Topology spread."""
+    NEAR = auto()
+    """Pod affinity."""
+    TOGETHER = auto()
+    """Several kinds of rules, each of which alone would leave enough."""
     PACKED = auto()
     """So many members of a gang on one node were refused."""
 
@@ -236,6 +240,8 @@ class NeighbourLack:
     rule: Rule
     wanted: int
     places: int
+    label: str = ""
+    """The node label whose values have to be different ones; empty: different nodes."""
 
 
 Lack = NodeLack | HostMemoryLack | ContainerLack | NeighbourLack
@@ -440,6 +446,8 @@ class NoOption:
 
     options: tuple[tuple[str, "Finding"], ...]
     """By option, what is short for it. Empty: its members have no option in common."""
+    standing: "Finding | None" = None
+    """What is short for the option that its pods are made with; None: they are made with none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import Need, not_full, rooms
+from vc_egpu.core.books.capacity import Need, copies, not_full, rooms
 from vc_egpu.core.books.ledger import Ints
 from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.trial.trial import Trial
@@ -18,6 +18,7 @@ from vc_egpu.core.trial.trial import Trial
 _PER_MILLE: Final = 1000
 _FIRST_ROWS: Final = 128
 _SANE: Final = 1 << 40
+_MOST_BITS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,33 @@ class Nodes:
         cores = np.minimum(ledger.row_cores[rows], _SANE) * _PER_MILLE
         cores //= np.maximum(ledger.row_cards[rows] * ledger.low_cap[rows], 1)
         return np.asarray(memory + cores, np.int64)
+
+
+def reach(nodes: Nodes) -> Ints | None:
+    """By row: 0 for nodes whose best set for the largest ask is linked best, then 1 and on.
+
+    None where that tells no two nodes apart. Nodes that tell of no links come last.
+    """
+    ledger, rows, need = nodes.trial.ledger, nodes.rows, nodes.need
+    wired = [ledger.wired[row] for row in rows.tolist()]
+    ask = max(need.asks, key=lambda ask: ask.cards, default=None)
+    width = ledger.kind.shape[1]
+    if ask is None or ask.cards < 2 or width > _MOST_BITS or not any(wired):
+        return None
+    open_to = copies(ledger, need, ask, rows)[0] > 0
+    masks = (open_to @ (1 << np.arange(width, dtype=np.int64))).tolist()
+    known: dict[tuple[int, int], int] = {}
+    found = np.zeros(len(rows), np.int64)
+    for at, (wiring, mask) in enumerate(zip(wired, masks, strict=True)):
+        if wiring is None:
+            continue
+        key = (id(wiring), mask)
+        if key not in known:
+            columns = [col for col in range(width) if mask >> col & 1]
+            known[key] = wiring.attainable(columns, ask.cards)
+        found[at] = known[key]
+    classes, by_row = np.unique(-found, return_inverse=True)
+    return np.asarray(by_row, np.int64) if len(classes) > 1 else None
 
 
 def fill_up(nodes: Nodes, scores: Ints, wanted: int) -> dict[int, int]:

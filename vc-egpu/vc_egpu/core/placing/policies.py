@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Protocol
 
+import numpy as np
+
 from vc_egpu.core.books.capacity import AskNeed, Need
 from vc_egpu.core.books.ledger import Ints
 from vc_egpu.core.model import policy
 from vc_egpu.core.model.cluster import ShareClass
 from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.model.policy import Policy
-from vc_egpu.core.placing.nodes import Nodes, fill_up, one_by_one
+from vc_egpu.core.placing.nodes import Nodes, fill_up, one_by_one, reach
 from vc_egpu.core.placing.scores import (
     FGD_RULE,
     OURS_RULE,
@@ -44,6 +46,12 @@ class NodeOrder(Protocol):
 
 class CardChoice(Protocol):
     """The choice of a set of cards for one ask. It sees all open cards, so it may choose linked ones."""
+
+    @property
+    def card_by_card(self) -> bool:
+        """Whether each card has a rank of its own, where links are alike: the best set of two has the best
+        card in it."""
+        ...
 
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         """The set that the ask gets: ``ask.cards`` of ``cards``. Fewer where the policy finds no such set."""
@@ -87,10 +95,14 @@ class _ByKey:
 
     key: _Key
 
+    @property
+    def card_by_card(self) -> bool:
+        return True
+
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
-        del scene
         key = self.key
-        return sorted(cards, key=lambda slot: key(slot, ask))[: ask.cards]
+        chosen = sorted(cards, key=lambda slot: key(slot, ask))[: ask.cards]
+        return _least_missed(chosen, cards, scene)
 
     def every(self, cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
         return _every(cards, ask)
@@ -116,6 +128,10 @@ class _ByCardScore:
     score: Callable[[Scene, AskNeed], Mapping[int, tuple[int, ...]]]
     """By column, for open cards and others; empty where nothing tells them apart."""
 
+    @property
+    def card_by_card(self) -> bool:
+        return False
+
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         by_col = self.score(scene, ask) if len(cards) > ask.cards else {}
 
@@ -124,10 +140,63 @@ class _ByCardScore:
                 return (slot.disturbs(ask), *by_col[slot.col], slot.col)
             return _tightest(slot, ask)
 
-        return sorted(cards, key=key)[: ask.cards]
+        return _least_missed(sorted(cards, key=key)[: ask.cards], cards, scene)
 
     def every(self, cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
         return _every(cards, ask)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByLinks:
+    """Several cards as the set that is linked best; else, and where no links are known, as another choice."""
+
+    otherwise: CardChoice
+
+    @property
+    def card_by_card(self) -> bool:
+        return False
+
+    def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
+        wiring = scene.ledger.wired[scene.row]
+        if ask.cards < 2 or wiring is None or wiring.uniform:
+            return self.otherwise.best(cards, ask, scene)
+        calm = [slot for slot in cards if not slot.disturbs(ask)]
+        pool = calm if len(calm) >= ask.cards else cards
+        by_col = {slot.col: slot for slot in sorted(pool, key=lambda slot: _tightest(slot, ask))}
+        return [by_col[col] for col in wiring.best(tuple(by_col), ask.cards)]
+
+    def every(self, cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
+        return _every(cards, ask)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByReach:
+    """Nodes by the links of the best set that they have left, then in another order."""
+
+    otherwise: NodeOrder
+
+    def scores(self, nodes: Nodes) -> Ints:
+        scores, classes = self.otherwise.scores(nodes), reach(nodes)
+        if classes is None or not len(scores):
+            return scores
+        from_zero = scores - scores.min()
+        return np.asarray(classes * (from_zero.max() + 1) + from_zero, np.int64)
+
+    def deal(self, nodes: Nodes, scores: Ints, wanted: int) -> dict[int, int]:
+        return self.otherwise.deal(nodes, scores, wanted)
+
+
+def _least_missed(chosen: Sequence[Slot], cards: Sequence[Slot], scene: Scene) -> Sequence[Slot]:
+    """The chosen card, or one that is idle like it and whose links others will miss less.
+
+    Sets of several cards stay as they are.
+    """
+    wiring = scene.ledger.wired[scene.row]
+    if len(chosen) != 1 or wiring is None or wiring.uniform or chosen[0].sharers:
+        return chosen
+    state = chosen[0].state()
+    alike = {slot.col: slot for slot in (*chosen, *cards) if slot.state() == state}
+    return [alike[col] for col in wiring.best(tuple(alike), 1)]
 
 
 def _every(cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
@@ -156,7 +225,7 @@ def _roomiest(slot: Slot, ask: AskNeed) -> tuple[int, ...]:
 BINPACK: Final = Placement(policy.BINPACK, _ByFullness(-1, fill_up), _ByKey(_tightest))
 SPREAD: Final = Placement(policy.SPREAD, _ByFullness(1, one_by_one), _ByKey(_emptiest))
 TABLE: Final[Mapping[str, Placement]] = {each.name: each for each in (BINPACK, SPREAD)}
-"""By name. A name that is not in here gets the default."""
+"""By name. A name that is not in here gets the default. ``topology`` goes by links, then by the default."""
 RULES: Final[Mapping[str, Placement]] = {
     each.name: each
     for each in (
@@ -175,14 +244,28 @@ ROOMIEST: Final[CardChoice] = _ByKey(_roomiest)
 
 
 def card_choice(need: Need, chosen: Policy) -> CardChoice:
-    """The choice of cards that the pods ask for; binpack by default."""
-    return _asked(need.shape.card_policy, chosen, BINPACK).cards
+    """The choice of cards that the pods ask for. By default several whole cards go by links, else binpack."""
+    cards = _asked(need.shape.card_policy, chosen, BINPACK).cards
+    return _ByLinks(cards) if _linked(need.shape.card_policy, need) else cards
 
 
 def node_order(view: GangView, need: Need, chosen: Policy) -> NodeOrder:
     """The order of nodes that the pods ask for. By default replicas of a high-priority service are spread."""
     service = view.gang.single and view.gang.share_class is ShareClass.HIGH
-    return _asked(need.shape.node_policy, chosen, SPREAD if service and need.uses_cards else BINPACK).nodes
+    order = _asked(need.shape.node_policy, chosen, SPREAD if service and need.uses_cards else BINPACK).nodes
+    return _ByReach(order) if _linked(need.shape.node_policy, need) else order
+
+
+def _linked(name: str, need: Need) -> bool:
+    """Whether links decide: the pods say so, or say nothing and ask for several whole cards at once."""
+    if name in TABLE:
+        return False
+    return name == policy.TOPOLOGY or any(ask.alone and ask.cards > 1 for ask in need.asks)
+
+
+def spreads_out(order: NodeOrder) -> bool:
+    """Whether the order gives each member to the node that has the fewest of its gang."""
+    return order is SPREAD.nodes or (isinstance(order, _ByReach) and spreads_out(order.otherwise))
 
 
 def _asked(name: str, chosen: Policy, default: Placement) -> Placement:

@@ -193,6 +193,16 @@ def default_namespace(kubeconfig: str | Path | None = None, context: str | None 
         return "default"  # no such file: the connection reports it
 
 
+def contexts(kubeconfig: str | Path | None = None) -> tuple[str, ...]:
+    """The names of all contexts, in the order of the file. Raises :class:`ConfigError`."""
+    path = _paths(kubeconfig)
+    try:
+        found = KubeConfigMerger(path).config
+        return tuple(str(one["name"]) for one in found["contexts"].value) if found is not None else ()
+    except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, YAMLError) as error:
+        raise ConfigError(f"{path} is no kubeconfig with contexts: {error}") from error
+
+
 def _in_cluster(kubeconfig: str | Path | None, context: str | None) -> bool:
     """Whether the service account is what is there first; a pod need not have one mounted."""
     named = kubeconfig is not None or context is not None or os.environ.get("KUBECONFIG")

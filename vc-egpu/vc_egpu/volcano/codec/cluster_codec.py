@@ -29,11 +29,18 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     Taint,
 )
+from vc_egpu.core.topology.links import Near
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import gang_notes
 from vc_egpu.volcano.podspec.sums import resources, units
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import AnnotationError, NodeCard, NodeCards, Request
+from vc_egpu.volcano.words.annotations import (
+    NEAR_LETTERS,
+    AnnotationError,
+    NodeCard,
+    NodeCards,
+    Request,
+)
 from vc_egpu.volcano.words.makers import controller_in
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.quantity import QuantityError, parse_seconds
@@ -138,7 +145,7 @@ def node(
         cards=tuple(
             card
             for entry in inventory.cards
-            if (card := _card(entry, table, cordoned, unlisted=unlisted)) is not None
+            if (card := _card(entry, inventory, table, cordoned, unlisted=unlisted)) is not None
         ),
         core_ratio=inventory.core_ratio,
         memory_ratio=inventory.memory_ratio,
@@ -190,14 +197,36 @@ def held_by_agent(document: Document) -> Mapping[CardId, tuple[PodUid, ...]]:
     return {CardId(card.uuid): tuple(PodUid(uid) for uid in card.held) for card in cards if card.held}
 
 
-def _card(entry: NodeCard, table: ModelTable, cordoned: frozenset[str], *, unlisted: bool) -> Card | None:
+def _card(
+    entry: NodeCard, inventory: NodeCards, table: ModelTable, cordoned: frozenset[str], *, unlisted: bool
+) -> Card | None:
     model = table.get(entry.model)
     if model is None and not unlisted:
         return None
     memory_mib = model.memory_mib if model is not None else entry.memory_mib
     usable = entry.healthy and entry.offered and entry.uuid not in cordoned and entry.memory_mib >= memory_mib
     links = {CardId(peer): count for peer, count in entry.links.items()}
-    return Card(CardId(entry.uuid), entry.index, entry.model, memory_mib, usable, links)
+    return Card(
+        CardId(entry.uuid),
+        entry.index,
+        entry.model,
+        memory_mib,
+        usable,
+        links,
+        entry.switch_links,
+        entry.link_mb_s,
+        _ways(entry, inventory),
+    )
+
+
+def _ways(entry: NodeCard, inventory: NodeCards) -> dict[CardId, Near]:
+    """The ways over PCIe to the other cards of the node, as far as the agent tells them."""
+    ways = {}
+    for peer in inventory.cards if entry.near else ():
+        letter = entry.near[peer.index : peer.index + 1]
+        if letter in NEAR_LETTERS and peer is not entry:
+            ways[CardId(peer.uuid)] = NEAR_LETTERS[letter]
+    return ways
 
 
 def _slots(allocatable: Document) -> dict[str, int]:

@@ -5,12 +5,14 @@ Each has a version and is decoded with bounds: pods and nodes are hostile input.
 :mod:`vc_egpu.volcano.codec.plans`.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.topology.links import Near
 
 MAX_MEMORY_MIB: Final = 16 * 1024 * 1024
 """16 TiB: far above any card, small enough that sums over a cluster stay within 64 bits."""
@@ -106,6 +108,8 @@ class Request(Wire):
     """The option that ``containers`` are of."""
     mixes: bool | None = None
     """Members of its gang may take different options."""
+    order: Literal["best"] | None = None
+    """``best``: while none can start, the option that will start soonest is chosen."""
 
     @model_validator(mode="after")
     def _chosen(self) -> Self:
@@ -156,6 +160,19 @@ class Cards(Wire):
     containers: Annotated[dict[ContainerName, tuple[CardShare, ...]], Field(max_length=64)]
 
 
+NEAR_LETTERS: Final[Mapping[str, Near]] = {
+    "i": Near.SWITCH,
+    "x": Near.SWITCHES,
+    "h": Near.BRIDGE,
+    "n": Near.NODE,
+    "s": Near.SYSTEM,
+}
+"""Ways over PCIe in an inventory. ``-`` stands for the card itself, and for a way that is not known."""
+LETTER_OF: Final[Mapping[Near, str]] = {way: letter for letter, way in NEAR_LETTERS.items()}
+MAX_LINKS: Final = 1024
+MAX_LINK_MB_S: Final = 1_000_000
+
+
 class NodeCard(Wire):
     """One card as the node agent sees it."""
 
@@ -176,6 +193,12 @@ class NodeCard(Wire):
     compute_capability: Annotated[str, Field(max_length=16)] = ""
     links: Annotated[dict[str, int], Field(max_length=MAX_CARDS_PER_NODE)] = {}
     """Peer UUID to number of direct links (NVLink)."""
+    switch_links: Annotated[int, Field(strict=True, ge=0, le=MAX_LINKS)] = 0
+    """Links (NVLink) that end at a switch."""
+    link_mb_s: Annotated[int, Field(strict=True, ge=0, le=MAX_LINK_MB_S)] = 0
+    """What one link carries each way, in MB/s; 0: the driver does not tell."""
+    near: Annotated[str, Field(pattern=r"^[ixhns-]*$", max_length=MAX_CARDS_PER_NODE)] = ""
+    """The way over PCIe to the card with index 0, 1 and so on, a letter each: see :data:`NEAR_LETTERS`."""
     held: tuple[Annotated[str, Field(max_length=64)], ...] = ()
     """UIDs of pods whose share on this card the agent still holds (CDI file not yet released)."""
 

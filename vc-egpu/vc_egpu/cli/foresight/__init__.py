@@ -1,0 +1,1 @@
+"""``kubectl egpu what-if``: reads a cluster or a saved snapshot, and says what would happen."""

@@ -1,0 +1,33 @@
+"""The flags of ``kubectl egpu what-if``. Nothing here loads the decision: every command reads its flags."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+ABOUT: Final = "what would happen to a Job, or by a change of the cluster"
+Wanted = tuple[str, str]
+"""A kind of change, and its words."""
+
+
+class CannotForeseeError(Exception):
+    """There is nothing that could be asked; the text says why."""
+
+
+def add_flags(flags: argparse.ArgumentParser) -> None:
+    """All of them."""
+    flags.add_argument("-f", "--file", type=Path, metavar="FILE", help="a manifest that is not applied yet")
+    flags.add_argument("--snapshot", type=Path, metavar="FILE", help="ask about a saved /v1/snapshot")
+    for flag, kind, metavar, text in (
+        ("--add-nodes", "add-nodes", "NODE=COUNT", "empty nodes like NODE came"),
+        ("--drain", "drain", "NODE", "the node were drained"),
+        ("--cap", "cap", "QUEUE:RESOURCE=AMOUNT", "the queue's cap were this; none: no cap"),
+        ("--end", "end", "NAMESPACE/GANG", "this gang were over"),
+    ):
+        flags.add_argument(
+            flag, dest="changes", action="append", type=_of(kind), metavar=metavar, help=f"if {text}"
+        )
+
+
+def _of(kind: str) -> Callable[[str], Wanted]:
+    return lambda text: (kind, text)

@@ -1,0 +1,117 @@
+"""The cluster as its admission controller sees it, read once; and the rules by which that one decides."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vc_egpu.admission import settings
+from vc_egpu.admission.intake.sources import WATCHED
+from vc_egpu.admission.state.mirror import LOAD_ORDER, Mirror
+from vc_egpu.cli.foresight.flags import CannotForeseeError
+from vc_egpu.core.model.cluster import Instant, Snapshot
+from vc_egpu.core.model.policy import Policy
+from vc_egpu.kube import ApiConnection, Json
+from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS
+from vc_egpu.kube.watch import Change, ChangeKind, drop_managed_fields
+from vc_egpu.kube.wire.errors import Forbidden, NotFound
+from vc_egpu.report.snapshot_codec import SnapshotError, from_json
+from vc_egpu.volcano.codec import trim
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
+
+ADMISSION = "vc-egpu-admission"
+"""Its Deployment, and the container in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the question is asked about."""
+
+    snapshot: Snapshot
+    policy: Policy
+    now: Instant
+    table: ModelTable
+    notes: tuple[str, ...] = ()
+
+
+def from_file(path: Path) -> Seen:
+    """A saved page of ``/v1/snapshot``. It is asked about as of its newest moment.
+
+    Raises :class:`CannotForeseeError`.
+    """
+    try:
+        snapshot = from_json(path.read_bytes())
+    except OSError as error:
+        raise CannotForeseeError(f"{path} cannot be read: {error.strerror}") from error
+    except SnapshotError as error:
+        raise CannotForeseeError(f"{path}: {error}") from error
+    moments = [moment for pod in snapshot.pods.values() for moment in (pod.created, pod.started or 0.0)]
+    moments += [gang.created for gang in snapshot.gangs.values()]
+    models = [{"name": name, "memoryMiB": memory} for name, memory in snapshot.models.items()]
+    note = "the rules are the defaults: a file does not have those of its cluster"
+    table = ModelTable.model_validate({"models": models})
+    return Seen(snapshot, Policy(), max(moments, default=0.0), table, (note,))
+
+
+def from_cluster(api: ApiConnection) -> Seen:
+    """The whole cluster. Raises :class:`CannotForeseeError` where the user may not read it."""
+    table = _table(api)
+    mirror = Mirror(table)
+    try:
+        arrived = {
+            resource.plural: api.list(resource, transform=_kept(resource.plural)).items
+            for resource in WATCHED
+        }
+    except Forbidden as error:
+        text = f"what-if reads the whole cluster, and you may not: {error.message}"
+        raise CannotForeseeError(f"{text}. Your operator can ask for you") from error
+    mirror.ends.now = time.time()
+    for plural in LOAD_ORDER:
+        for document in arrived.get(plural, ()):
+            mirror.apply(plural, Change(ChangeKind.ADDED, document))
+    mirror.settle_all()
+    policy, notes = _policy(api)
+    return Seen(mirror.snapshot(), policy, time.time(), table, tuple(notes))
+
+
+def _kept(plural: str) -> Callable[[Json], Json]:
+    return lambda document: trim.of(plural, drop_managed_fields(document))
+
+
+def _table(api: ApiConnection) -> ModelTable:
+    try:
+        found = api.get(CONFIG_MAPS, names.MODELS_CONFIG_MAP, names.SYSTEM_NAMESPACE)
+        return ModelTable.from_yaml((found.get("data") or {}).get("models.yaml", ""))
+    except (Forbidden, NotFound, ModelTableError) as error:
+        text = f"the model table cannot be read ({error})"
+        raise CannotForeseeError(f"{text}: is the stack installed? `kubectl egpu doctor` tells") from error
+
+
+def _policy(api: ApiConnection) -> tuple[Policy, list[str]]:
+    """What the flags of the running controller say."""
+    try:
+        found = api.get(DEPLOYMENTS, ADMISSION, names.SYSTEM_NAMESPACE)
+        return policy_of(_words(found)), []
+    except (Forbidden, NotFound):
+        return Policy(), ["the rules are the defaults: you may not read the admission controller's flags"]
+    except ValueError as error:
+        return Policy(), [f"the rules are the defaults: {error}"]
+
+
+def _words(deployment: Json) -> list[str]:
+    spec = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
+    for container in spec.get("containers") or ():
+        words = [str(word) for word in container.get("args") or ()]
+        if words[:1] == ["admission"]:
+            return words[1:]
+    raise ValueError("the admission controller runs with flags that this command does not know")
+
+
+def policy_of(words: Iterable[str]) -> Policy:
+    """The rules that these flags of ``vc-egpu admission`` set. Raises ``ValueError``."""
+    try:
+        return settings.parse(list(words)).policy
+    except SystemExit as error:
+        text = "the admission controller runs with flags that this command does not know"
+        raise ValueError(text) from error

@@ -1,0 +1,1 @@
+"""One question to many clusters at once, and their answers as one."""
