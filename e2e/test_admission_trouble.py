@@ -61,16 +61,8 @@ def test_members_of_a_deleted_node_are_replaced_elsewhere(managed: Rig) -> None:
 
 
 def test_what_the_scheduler_does_not_bind_comes_back_after_thirty_seconds(managed: Rig) -> None:
-    apart = {
-        "affinity": {
-            "podAntiAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": [
-                    {"labelSelector": {"matchLabels": {"gang": "apart"}}, "topologyKey": "kubernetes.io/os"}
-                ]
-            }
-        }
-    }
-    gang = Gang("apart", 2, memory_mib=1000, extra=apart)
+    claims = {"resourceClaims": [{"name": "nic", "resourceClaimName": "no-such-claim"}]}
+    gang = Gang("apart", 2, memory_mib=1000, extra=claims)
     with StandInController(managed, gang):
         managed.submit(gang)
         began = time.monotonic()

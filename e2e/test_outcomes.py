@@ -349,8 +349,8 @@ def _webhooks(pods: dict[str, Json]) -> list[str]:
 def test_with_the_webhook_down_the_policies_hold_and_others_notice_nothing(here: World) -> None:
     here.submit(job("runs", Task(shares(10_000)), queue=here.queue))
     here.runs("runs", 1)
-    spread = {"maxSkew": 9, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
-    gated = Task(shares(), replicas=9, more={"topologySpreadConstraints": [spread]})
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "none"}}
+    gated = Task(shares(), replicas=9, more={"volumes": [claim]})
     here.submit(job("waits", gated, queue=here.queue))
     here.waits("waits", "WaitingForCards")
     with webhook_down(here.stack):

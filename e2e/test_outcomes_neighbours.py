@@ -10,8 +10,6 @@ from vc_egpu.volcano.words import names
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 HOSTNAME: Final = "kubernetes.io/hostname"
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-REFUSED_S: Final = 150.0
-"""30 s until a roll-back, twice, and the waits before each try."""
 
 
 def apart(labels: dict[str, str]) -> Json:
@@ -54,8 +52,7 @@ def test_nobody_goes_for_a_gang_that_needs_more_nodes_than_there_are(here: World
     here.check()
 
 
-def test_a_gang_that_the_scheduler_refuses_makes_others_go_once(here: World) -> None:
-    """It wants to be next to pods that do not exist: a rule that is left to the scheduler."""
+def test_nobody_goes_for_a_gang_that_wants_to_be_next_to_pods_that_do_not_exist(here: World) -> None:
     here.submit(job("train", Task(shares(80_000, 100), replicas=8, priority="low"), queue=here.queue))
     here.runs("train", 8)
     before = here.uids("train")
@@ -63,10 +60,21 @@ def test_a_gang_that_the_scheduler_refuses_makes_others_go_once(here: World) -> 
     lonely = {"affinity": {"podAffinity": {REQUIRED: [term]}}}
     urgent = Task(shares(60_000, 50), priority="high", more=lonely)
     here.submit(job("urgent", urgent, queue=here.queue))
-    here.gone("train", before)
-    here.runs("train", 8, timeout_s=REFUSED_S)
-    again = here.uids("train")
-    here.waits("urgent", "WaitingForCards", "takes free room only", timeout_s=REFUSED_S)
-    assert '"spared"' in note_of(here, "urgent")
-    assert here.uids("train") == again
+    here.waits("urgent", "WaitingForCards", "Evicting low-priority work would not make room")
+    here.gated("urgent", 1)
+    assert here.uids("train") == before
+    here.check()
+
+
+def test_members_that_are_spread_are_bound_by_us(here: World) -> None:
+    """The decision reads their rules, so no scheduler has to."""
+    labels = {names.JOB_NAME: "even"}
+    rule = {"topologyKey": HOSTNAME, "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1}
+    even = {"topologySpreadConstraints": [{**rule, "labelSelector": {"matchLabels": labels}}]}
+    here.submit(job("even", Task(shares(10_000), replicas=4, more=even), queue=here.queue))
+    here.runs("even", 4)
+    placed = nodes_of(here, "even")
+    assert [placed.count(name) for name in sorted(set(placed))] == [2, 2]
+    schedulers = {pod["spec"]["schedulerName"] for pod in here.pods("even").values()}
+    assert schedulers == {names.SCHEDULER_DIRECT}
     here.check()

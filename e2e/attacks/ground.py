@@ -171,8 +171,8 @@ def _inhabitants() -> Iterator[tuple[str, resources.Resource, Json]]:
             resources.PODS, namespace, f"{name}-0", metadata=annotations, spec={"containers": containers}
         )
         yield f"pod {name}", resources.PODS, body
-    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-    by_gate = {"containers": containers, "topologySpreadConstraints": [spread]}  # we do not bind such a pod
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "none"}}
+    by_gate = {"containers": containers, "volumes": [claim]}  # we do not bind such a pod
     annotations = {"annotations": {QUEUE: MINE}}
     gated = made(resources.PODS, MINE, GATED, metadata=annotations, spec=by_gate)
     yield "gated", resources.PODS, gated

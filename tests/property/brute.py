@@ -224,25 +224,20 @@ def card_choices(
 
 def is_even(nodes: list[BruteNode], before: list[int], shape: PodShape) -> bool:
     """Whether no node that got a pod has too many more of those that the spread selects than any other."""
-    spread = shape.neighbours.spread
-    if spread is None:
+    if not shape.neighbours.spreads:
         return True
-    counts = [node.selects(spread.rule) for node in nodes if is_open(node, shape)]
+    (spread,) = shape.neighbours.spreads
+    counts = [node.selects(spread.rule) for node in nodes if counts_for(node, shape)]
     return all(
         node.selects(spread.rule) <= min(counts) + spread.max_skew
         for node, count in zip(nodes, before, strict=True)
-        if any(one.spread == spread for one in node.there[count:])
+        if any(one.spreads == (spread,) for one in node.there[count:])
     )
 
 
-def is_open(node: BruteNode, shape: PodShape) -> bool:
-    """Whether the node may take such pods, has usable cards of their models, and be it full."""
-    empty = PodShape(node_selector=shape.node_selector, tolerations=shape.tolerations)
-    roomy = BruteNode(node.node, 1 << 60, 1 << 60, 1, [], [], 1 << 60)
-    cards = [c for c in node.cards if c.usable and not node.node.problem]
-    native = node.node.mode is Mode.NATIVE
-    has = all(native is ask.native and any(c.model == ask.model for c in cards) for ask in shape.asks)
-    return has and node_takes(roomy, empty, ShareClass.UNSET)
+def counts_for(node: BruteNode, shape: PodShape) -> bool:
+    """Whether a spread looks at the node, be it full, closed, or without cards, as kube-scheduler has it."""
+    return all(node.node.labels.get(key) == value for key, value in shape.node_selector)
 
 
 def fits(nodes: list[BruteNode], shapes: list[PodShape], share_class: ShareClass) -> bool:

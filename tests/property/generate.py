@@ -41,9 +41,9 @@ _TRIES = 6
 _RULED = 0.4
 _RULES_THERE = [
     *[NO_NEIGHBOURS] * 4,
-    Neighbours((), None, ("web",)),
+    Neighbours((), (), ("web",)),
     Neighbours(("web",)),
-    Neighbours(("web",), None, ("web",)),
+    Neighbours(("web",), (), ("web",)),
 ]
 """Of members that run: a label, a rule about it, or both."""
 _SHARES = ("volcano.sh/vgpu-{}", "volcano.sh/gpu-{}")
@@ -350,9 +350,9 @@ def _ruled(
 ) -> list[tuple[str, PodShape]]:
     """The members with rules between pods, in a part of the cases. What is spread has one ask, as it is
     placed exactly then."""
-    kinds = [Neighbours(("web",), None, ("web",)), Neighbours(("web",)), Neighbours((), None, ("web",))]
+    kinds = [Neighbours(("web",), (), ("web",)), Neighbours(("web",)), Neighbours((), (), ("web",))]
     if same and len(members[0][1].asks) == 1:
-        kinds += [Neighbours((), Spread("web", rng.choice([1, 1, 2])), ("web",))] * 3
+        kinds += [Neighbours((), (Spread("web", rng.choice([1, 1, 2])),), ("web",))] * 3
     rules = rng.choice(kinds) if rng.random() < _RULED else NO_NEIGHBOURS
     odd = rng.randrange(len(members)) if not same else -1
     return [

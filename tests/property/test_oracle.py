@@ -57,7 +57,7 @@ def judge(case: generate.Case, seed: int, tally: Tally) -> None:
         tally.counts["with rules between pods"] += any(pod.shape.neighbours.marks for pod in waiting)
         free = search.placeable(snapshot, gang, waiting)
         where = f"seed {seed}, {key} ({kind})"
-        tally.counts["spread and placeable"] += free and waiting[0].shape.neighbours.spread is not None
+        tally.counts["spread and placeable"] += free and bool(waiting[0].shape.neighbours.spreads)
         if free:
             _when_free(admission, plan, kind, where, tally)
         else:

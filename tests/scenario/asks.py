@@ -5,6 +5,8 @@ from vc_egpu.core.model.neighbours import Neighbours, Spread
 
 MODELS = {"h20": 98304, "t4": 15360, "a100-80g": 81920}
 """Memory of one card in MiB."""
+_DOMAINS = ("", "@zone", "@rack")
+"""What rules between pods speak of: nodes, and values of these node labels."""
 
 
 def mib(text: str) -> int:
@@ -70,8 +72,21 @@ def shape(options: dict[str, str]) -> PodShape:
 
 
 def neighbours(options: dict[str, str]) -> Neighbours:
-    """The rules of a pod with the labels ``is=``: whom it avoids, and with which label it is spread."""
-    avoids = tuple(sorted(label for label in options.get("apart-from", "").split(";") if label))
-    spread, _, skew = options.get("spread", "").partition(":")
-    own = {label for label in options.get("is", "").split(";") if label} | ({spread} if spread else set())
-    return Neighbours(avoids, Spread(spread, int(skew or 1)) if spread else None, tuple(sorted(own)))
+    """The rules of a pod with the labels ``is=``: whom it avoids and needs, with what it is spread."""
+    avoids = _labels(options, "apart-from")
+    needs = tuple(f"&{label}" for label in _labels(options, "near"))
+    spreads = tuple(_spread(text) for text in options.get("spread", "").split(";") if text)
+    own = {*_labels(options, "is"), *(one.rule.removeprefix("~") for one in spreads)}
+    kinds = {f"{sort}{label}{of}" for label in own for sort in ("", "&", "~") for of in _DOMAINS}
+    return Neighbours(
+        avoids, spreads, tuple(sorted(kinds)), needs, bool(needs) and all(rule in kinds for rule in needs)
+    )
+
+
+def _labels(options: dict[str, str], word: str) -> tuple[str, ...]:
+    return tuple(sorted(label for label in options.get(word, "").split(";") if label))
+
+
+def _spread(text: str) -> Spread:
+    rule, _, skew = text.partition(":")
+    return Spread(f"~{rule}", int(skew or 1))

@@ -25,8 +25,9 @@ After every command the invariants are checked. The commands::
                                             of the chosen model), mixes (not all members the same),
                                             soonest (none can start: the one that will be the first to),
                                             runtime=600 (seconds within which its pods end),
-                                            is=web (a label), apart-from=web;db (pods that it avoids on its
-                                            node), spread=web:2 (evenly with these, maxSkew 2),
+                                            is=web (a label), apart-from=web;db@zone (pods that it avoids on
+                                            its node, or in its zone), near=web@zone (pods that it needs),
+                                            spread=web:2 or web@zone:2 (evenly with these, maxSkew 2),
                                             template (members known before their pods are there),
                                             task=name:count:h20=1,memory=8Gi,cores=10,cpu=2, min-task=name:1
     decide                                  what the core says; changes nothing

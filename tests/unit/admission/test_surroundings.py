@@ -10,7 +10,7 @@ from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.cluster import CardId, MemberPlacement, NodeName, PodUid, Requirement, Resources
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
-from vc_egpu.volcano.podspec.neighbours import Selector
+from vc_egpu.volcano.podspec.selectors import Selector
 from vc_egpu.volcano.podspec.sums import pod_requests
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards, Request

@@ -29,6 +29,8 @@ PLAIN: dict[str, Any] = {
     "resourceClaims": [],
 }
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERM: dict[str, Any] = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+NEWER = {"matchExpressions": [{"key": "app", "operator": "Near"}]}
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -48,6 +50,9 @@ def volumes(*found: dict[str, Any]) -> dict[str, Any]:
         {"affinity": {"podAffinity": {REQUIRED: []}}},
         {"affinity": None, "volumes": None, "topologySpreadConstraints": None},
         {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
+        {"affinity": {"podAntiAffinity": {REQUIRED: [{**TERM, "namespaceSelector": {}}]}}},
+        {"affinity": {"podAffinity": {REQUIRED: [{**TERM, "matchLabelKeys": ["a"], "namespaces": ["b"]}]}}},
+        {"topologySpreadConstraints": [{**TERM, "maxSkew": 1, "minDomains": 2, "nodeTaintsPolicy": "Honor"}]},
         {"schedulingGates": [{"name": "example.com/wait"}]},
         {"os": {"name": "linux"}},
     ],
@@ -67,6 +72,8 @@ def test_what_the_decision_sees_whole_goes_the_direct_way(more: dict[str, Any]) 
         ({"affinity": {"podAntiAffinity": {REQUIRED: [{}]}}}, "spec.affinity.podAntiAffinity"),
         ({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, "spec.affinity.podAffinity"),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, "topologySpread"),
+        ({"topologySpreadConstraints": [{**TERM, "wordOfTomorrow": 1}]}, "Constraints.wordOfTomorrow"),
+        ({"affinity": {"podAffinity": {REQUIRED: [{**TERM, "labelSelector": NEWER}]}}}, "operator 'Near'"),
         ({"topologySpreadConstraints": [{}]}, "topologySpread"),
         ({"resourceClaims": [{"name": "nic"}]}, "spec.resourceClaims"),
         ({"fieldOfTomorrow": {"hard": True}}, "spec.fieldOfTomorrow"),

@@ -70,10 +70,14 @@ def test_nothing_is_said_of_what_says_nothing(spec: Any) -> None:
     assert not without_effect.of_job(spec, HERE)
 
 
-def test_a_pod_is_told_of_preferences_and_modes() -> None:
-    spec = {"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 1}]}}}
+def test_a_pod_is_told_of_rules_that_are_not_read_and_of_modes() -> None:
+    term = {"topologyKey": "zone", "wordOfTomorrow": True}
+    spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     said = without_effect.of_pod(spec, {"volcano.sh/vgpu-mode": "mig"}, "spec.tasks[0].template")
-    assert [text.split(":")[0].count("template.") for text in said] == [1, 1]
+    assert [text.count("template.") for text in said] == [1, 1]
+    assert "podAffinity.wordOfTomorrow is a rule between pods that is left to a scheduler" in said[0]
+    wish = {"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": {}}]}}}
+    assert not without_effect.of_pod(wish, {}, "")
     assert not without_effect.of_pod({}, {"volcano.sh/vgpu-mode": "hami-core"}, "")
 
 

@@ -97,7 +97,7 @@ class Attempt:
             going = [uid for entry in room.evictions for uid in sorted(entry.pods)]
             going += [uid for entry in room.suspensions for uid in sorted(entry.pods)]
             trial.forgo(quota_of(trial, going, room.hunt.relieves))
-            self._seated = room.seated
+            self._seated = trial.to_come(room.seated)
         replacements.hand_over(self._own, self._seated)
 
     def say(self) -> None:

@@ -8,7 +8,7 @@ is full. The pods that would make room are never seen then. Such a gang is plann
 and enqueued once its plan is ready.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from vc_egpu.core.model.resources import shape_key
 from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.codec import options, plans, pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
 from vc_egpu.volcano.codec.request import AskError
 from vc_egpu.volcano.podspec.node_wishes import excess, long_list
 from vc_egpu.volcano.podspec.plugin_ports import plugin_ports, with_ports
@@ -184,13 +185,19 @@ def is_managed(job: Document) -> bool:
 
 
 def _template_of(job: Document, mirror: Mirror) -> Template:
-    return template(job, mirror.table, mirror.around.runtime_classes)
+    return template(job, mirror.table, mirror.around.runtime_classes, mirror.rules.enter)
 
 
-def template(job: Document, table: ModelTable, runtime_classes: Mapping[str, Document] = _NONE) -> Template:
+def template(
+    job: Document,
+    table: ModelTable,
+    runtime_classes: Mapping[str, Document] = _NONE,
+    among: Callable[[DecodedPod], DecodedPod] = lambda pod: pod,
+) -> Template:
     """The pods that a Job will have; the empty one for a Job that cannot be read, or is not ours.
 
-    ``runtime_classes``, by name, and the Job's plugins add to pods what their template does not show.
+    ``among`` adds what rules of other pods say about a pod. ``runtime_classes``, by name, and the Job's
+    plugins add to pods what their template does not show.
     Two thousand million replicas are cut to what a gang can have: each becomes a member in the decision.
     """
     rows, classes, left = [], set(), MANY
@@ -209,7 +216,7 @@ def template(job: Document, table: ModelTable, runtime_classes: Mapping[str, Doc
             name = plans.task_name(str(task["name"]))
             full = _filled_in(job, name, spec, runtime_classes)
             document = _as_pod(job, name, metadata, full, request.encode())
-            pod = pod_codec.pod(document, table)
+            pod = among(pod_codec.pod(document, table))
             hash(shape_key(pod.pod.shape))  # what is no word where one belongs (a label's value, say)
             replicas = min(int(task.get("replicas") or 0), left)
         except (AskError, KeyError, TypeError, ValueError, AttributeError):

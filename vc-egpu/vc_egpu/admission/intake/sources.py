@@ -12,6 +12,7 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import (
     CONFIG_MAPS,
     DISRUPTION_BUDGETS,
+    NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -32,6 +33,7 @@ WATCHED: Final = (
     PERSISTENT_VOLUMES,
     PERSISTENT_VOLUME_CLAIMS,
     DISRUPTION_BUDGETS,
+    NAMESPACES,
     NODES,
     QUEUES,
     PODS,

@@ -39,6 +39,9 @@ class Why(Enum):
     # --- for all gangs ---------------------------------------------------------------------------
     FIRST_LISTS = "this leader begins"
     ROOM = "a pod is gone, over, smaller, or may be evicted now"
+    NEIGHBOUR = (
+        "a pod is on its node, or told to go, near which others want to be, or with which they are spread"
+    )
     GROUP_GONE = "a gang is gone"
     PLAN_GONE = "a plan was taken away, replaced, or could not be written"
     NODE = "a node came, went, or changed"

@@ -21,6 +21,7 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     plan_key,
 )
+from vc_egpu.core.model.neighbours import NEEDED, SPREAD
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.volcano.codec import gang_notes, plans
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
@@ -342,6 +343,16 @@ def is_one_more(now: DecodedPod, group: Group | None, members: Mapping[PodUid, D
         return False
     first = (PodPhase.GATED, "", now.share_class, now.priority_value)
     return all((m.pod.phase, m.problem, m.share_class, m.priority_value) == first for m in members.values())
+
+
+def draws(before: DecodedPod | None, now: DecodedPod) -> bool:
+    """Whether pods that want to be near this one, or are spread with it, may find another place now."""
+    rules = now.pod.shape.neighbours.selected_by
+    if not any(rule[:1] in {NEEDED, SPREAD} for rule in rules):
+        return False
+    if before is None or before.pod.shape.neighbours.selected_by != rules:
+        return now.pod.node is not None
+    return (before.pod.node, before.pod.phase) != (now.pod.node, now.pod.phase)
 
 
 def frees(before: DecodedPod | None, now: DecodedPod | None) -> bool:

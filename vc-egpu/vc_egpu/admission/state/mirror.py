@@ -6,7 +6,7 @@ an object never replaces a newer one, whichever way it comes.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -39,6 +39,7 @@ from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.plans import PlanRecord
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 from vc_egpu.volcano.podspec.neighbours import NO_RULES
+from vc_egpu.volcano.podspec.selectors import Selection
 from vc_egpu.volcano.words.model_table import ModelTable
 
 LOAD_ORDER: Final = (
@@ -46,6 +47,7 @@ LOAD_ORDER: Final = (
     "persistentvolumes",
     "persistentvolumeclaims",
     "poddisruptionbudgets",
+    "namespaces",
     "nodes",
     "queues",
     "pods",
@@ -93,6 +95,8 @@ class Mirror:
         self.table = table
         self.groups: dict[str, Group] = {}
         self.pods: dict[PodUid, DecodedPod] = {}
+        self._in_namespace: dict[str, dict[PodUid, None]] = {}
+        """The same by namespace."""
         self.members: dict[str, dict[PodUid, DecodedPod]] = {}
         self.tallies: dict[str, Tally] = {}
         """What the living members of each gang say, counted."""
@@ -126,6 +130,7 @@ class Mirror:
             "configmaps": self._switch,
             "jobs": self._job,
             "runtimeclasses": self.around.put_runtime_class,
+            "namespaces": self._namespace,
         }
 
     def apply(self, plural: str, change: Change) -> None:
@@ -238,7 +243,7 @@ class Mirror:
             self.around.claimants.remove(uid)
             if before is None:
                 return
-            del self.pods[uid]
+            self._drop(uid)
             self.state.remove_pod(uid)
             self.usual.change(before.pod if before.managed else None, None, self.ends.now)
             self.answers.gone(uid)
@@ -252,7 +257,7 @@ class Mirror:
         offered = self.inventory.offered
         decoded = pod_codec.pod(document, self.table, self.around.claim_terms, before, offered)
         if not decoded.managed:
-            self._foreign(decoded, before)
+            self._foreign(self.rules.enter(decoded), before)
             return
         if before is not None and decoded.annotation_bytes < before.annotation_bytes:
             self.refusals.gone(uid)
@@ -260,9 +265,19 @@ class Mirror:
         self._note_rules(before, decoded)
         self._enter(self._known(decoded), before)
 
+    def _keep(self, decoded: DecodedPod) -> None:
+        self.pods[decoded.pod.uid] = decoded
+        self._in_namespace.setdefault(decoded.pod.namespace, {})[decoded.pod.uid] = None
+
+    def _drop(self, uid: PodUid) -> None:
+        namespace = self.pods.pop(uid).pod.namespace
+        self._in_namespace[namespace].pop(uid, None)
+        if not self._in_namespace[namespace]:
+            del self._in_namespace[namespace]
+
     def _enter(self, decoded: DecodedPod, before: DecodedPod | None) -> None:
         uid = decoded.pod.uid
-        self.pods[uid] = decoded
+        self._keep(decoded)
         self.usual.change(before.pod if before and before.managed else None, decoded.pod, self.ends.now)
         self.inventory.holdings.remember(decoded)
         if decoded.problem and decoded.pod.phase is PodPhase.GATED:
@@ -270,6 +285,8 @@ class Mirror:
             self.state.remove_pod(uid)
         else:
             self.state.put_pod(decoded.pod)
+        if gangs.draws(before, decoded):
+            self.agenda.try_all(Why.NEIGHBOUR)
         if before is not None and before.managed and before.pod.gang != decoded.pod.gang:
             self._settle(before, None)
             before = None
@@ -281,11 +298,15 @@ class Mirror:
         if decoded.pod.node is not None and decoded.pod.phase not in OVER:
             if gangs.frees(before, decoded):
                 self.agenda.try_all(Why.ROOM)
-            self.pods[uid] = decoded
+            if gangs.draws(before, decoded):
+                self.agenda.try_all(Why.NEIGHBOUR)
+            self._keep(decoded)
             self.state.put_pod(decoded.pod)
+            self._note_rules(before, decoded)
         elif before is not None:
-            del self.pods[uid]
+            self._drop(uid)
             self.state.remove_pod(uid)
+            self._note_rules(before, None)
             self.agenda.try_all(Why.ROOM)
         if before is not None and before.managed:
             self._settle(before, None)
@@ -347,6 +368,12 @@ class Mirror:
             fresh = self._known(decoded)
             if fresh is not decoded:
                 self._enter(fresh, decoded)
+        elif decoded is not None:
+            fresh = self.rules.enter(decoded)
+            if fresh is not decoded:
+                self.pods[uid] = fresh
+                self.state.put_pod(fresh.pod)
+                self.agenda.try_all(Why.NEIGHBOUR)
 
     def _known(self, decoded: DecodedPod) -> DecodedPod:
         """The pod with what other objects say about it."""
@@ -355,16 +382,29 @@ class Mirror:
         return self._protect(self.answers.enter(self.rules.enter(planned)))
 
     def _note_rules(self, before: DecodedPod | None, now: DecodedPod | None) -> None:
-        """The rules between pods that a managed pod carries. News of them may be news of its neighbours."""
+        """The rules between pods that a pod carries. News of them may be news of its neighbours."""
         some = now or before
         if some is None:
             return
-        at_work = now is not None and now.pod.phase not in OVER and now.words is not None
-        rules = now.words.rules if at_work and now is not None and now.words is not None else NO_RULES
-        if self.rules.put(some.pod.uid, some.pod.namespace, rules):
-            within = f"{some.pod.namespace}/"
-            keys = [key for key in self.members if key.startswith(within)]
-            self.enter_again([uid for key in keys for uid in self.members[key]])
+        words = now.words if now is not None and now.pod.phase not in OVER else None
+        for rule in self.rules.put(some.pod.uid, words.rules if words is not None else NO_RULES):
+            self.enter_again([uid for uid in self._selected(rule) if uid != some.pod.uid])
+
+    def _selected(self, rule: Selection) -> Iterator[PodUid]:
+        """The pods that a rule selects, quickly: a rule comes with each gang."""
+        label, named = rule.label, rule.namespaces
+        for namespace in self._in_namespace if named is None else named:
+            for uid in self._in_namespace.get(namespace, ()):
+                labels = self.pods[uid].labels
+                quick = label is None or labels.get(label[0]) == label[1]
+                if quick and self.rules.selects(rule, labels, namespace):
+                    yield uid
+
+    def _namespace(self, document: Document, *, deleted: bool) -> None:
+        metadata = document["metadata"]
+        name = metadata["name"]
+        if self.rules.put_namespace(name, None if deleted else metadata.get("labels") or {}):
+            self.enter_again(list(self._in_namespace.get(name, ())))
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
         forbids = self.around.forbids(decoded.pod.namespace, decoded.labels)

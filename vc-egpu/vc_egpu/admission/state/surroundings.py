@@ -9,7 +9,7 @@ from vc_egpu.core.model.cluster import PodUid
 from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.codec.cluster_codec import Document, Terms
 from vc_egpu.volcano.codec.pod_codec import claims_of
-from vc_egpu.volcano.podspec.neighbours import Selector
+from vc_egpu.volcano.podspec.selectors import Selector
 
 ClaimKey = tuple[str, str]
 """Namespace and name of a PersistentVolumeClaim."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from vc_egpu.core.model.cluster import Pod, PodShape, Share, ShareClass, SuspensionState
-from vc_egpu.core.model.neighbours import Mark
+from vc_egpu.core.model.cluster import Pod, PodPhase, PodShape, Share, ShareClass, SuspensionState
+from vc_egpu.core.model.neighbours import Mark, of_leaving, of_planned
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, clamp, slot_resource
 
 HostPort = tuple[str, str, int]
@@ -53,6 +53,12 @@ class Booking:
         seats = (seat._replace(host_mib=max(seat.host_mib, seat.memory_mib)) for seat in self.seats)
         return replace(self, seats=tuple(seats))
 
+    def to_come(self) -> "Booking":
+        """The same pod while it is not on its node yet: other pods must not rely on it."""
+        if not self.marks:
+            return self
+        return replace(self, marks=of_planned(self.marks))
+
 
 def _asleep(seat: Seat) -> Seat:
     return Seat(seat.col, 0, 0, seat.memory_mib, 0, 0, 0, 0, asleep=1)
@@ -86,6 +92,8 @@ def as_it_stands(booking: Booking, pod: Pod) -> Booking:
     From its write on, an order takes room on the host. It frees cards only once it is carried out. Taking an
     order back counts the other way round. So nothing is promised that a pod may still need.
     """
+    if booking.marks and pod.phase is PodPhase.TERMINATING:
+        booking = replace(booking, marks=of_leaving(booking.marks))
     if pod.asleep:
         return booking.suspended()
     if pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING:

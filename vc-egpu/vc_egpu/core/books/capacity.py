@@ -20,7 +20,7 @@ from vc_egpu.core.books.booking import HostPort, Seat, cores_of, requests_of, sl
 from vc_egpu.core.books.ledger import EVERYBODY, Flags, Ints, Ledger
 from vc_egpu.core.model.cluster import CardAsk, Mode, PodShape, ShareClass
 from vc_egpu.core.model.findings import NodeLack, NodeResource
-from vc_egpu.core.model.neighbours import Mark
+from vc_egpu.core.model.neighbours import Mark, label_of
 from vc_egpu.core.model.resources import PERMILLE, clamp, physical_mib
 
 _CHUNK: Final = 1024
@@ -86,11 +86,24 @@ class Need:
     """False: the shape contradicts itself (an avoided model is asked for, or a request is negative)."""
     packed: Mark = ""
     """The mark among the limits that counts members of the gang; empty: it has none."""
+    reach: tuple[Flags, ...] = ()
+    """For each spread, by row: whether the node counts."""
 
     @property
     def uses_cards(self) -> bool:
         """Whether pods of this shape are pinned."""
         return bool(self.asks)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the place of one such pod makes a difference to another one on another node."""
+        rules = self.shape.neighbours
+        return rules.are_wide or any(label_of(mark) and mark in self.marks for mark, _ in self.limits)
+
+    @property
+    def speaks_of_domains(self) -> bool:
+        """Whether some rule of it is about more than one node."""
+        return self.shape.neighbours.are_wide or any(label_of(mark) for mark, _ in self.limits)
 
     @property
     def spills(self) -> bool:

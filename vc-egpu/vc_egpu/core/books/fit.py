@@ -1,7 +1,6 @@
 """Whether a node takes pods of a shape at all: taints, cordon, node selector, node affinity.
 
-What depends on free amounts (cpu, cards, ports ...) is the ledger's, and so are rules between pods. What is
-not modelled (inter-pod affinity, other topology keys) is left to the scheduler and to the roll-back.
+What depends on free amounts (cpu, cards, ports ...) is the ledger's, and so are rules between pods.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ import numpy as np
 
 from vc_egpu.core.books.ledger import Flags, Ints, Ledger
 from vc_egpu.core.model.cluster import Node, NodeName, PodShape, Requirement, Taint, Toleration
+from vc_egpu.core.model.neighbours import Spread, label_of
 from vc_egpu.core.model.resources import parts_of
 
 UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -55,15 +55,43 @@ def why_not(node: Node, shape: PodShape) -> str:
     """The first rule by which the node refuses the shape, as a word for users; empty if none does."""
     if node.unschedulable and not _tolerated(UNSCHEDULABLE_TAINT, shape.tolerations):
         return "cordoned"
+    return _untolerated(node, shape) or _unwanted(node, shape)
+
+
+def _untolerated(node: Node, shape: PodShape) -> str:
     for taint in node.taints:
         if taint.effect in _HARD_EFFECTS and not _tolerated(taint, shape.tolerations):
             return f"taint {taint.key}"
+    return ""
+
+
+def _unwanted(node: Node, shape: PodShape) -> str:
     for key, value in shape.node_selector:
         if node.labels.get(key) != value:
             return f"node selector {key}={value}"
     if shape.affinity_terms and not any(_those_of(term, [node]) for term in shape.affinity_terms):
         return "node affinity"
     return ""
+
+
+def counts_for(node: Node, shape: PodShape, spread: Spread) -> bool:
+    """Whether a spread of pods of this shape looks at the node, full or closed as it may be."""
+    if any(label and label not in node.labels for label in map(_label_of, shape.neighbours.spreads)):
+        return False
+    if spread.by_taints:
+        cordoned = node.unschedulable and not _tolerated(UNSCHEDULABLE_TAINT, shape.tolerations)
+        if cordoned or _untolerated(node, shape):
+            return False
+    return not spread.by_affinity or not _unwanted(node, shape)
+
+
+def _label_of(spread: Spread) -> str:
+    return label_of(spread.rule)
+
+
+def preference(node: Node, shape: PodShape) -> int:
+    """The weights of the shape's preferred terms that the node fulfils, together."""
+    return sum(weight for weight, term in shape.prefers if _those_of(term, [node]))
 
 
 def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
@@ -136,6 +164,8 @@ class NodeMasks:
         self._masks: dict[StaticKey, tuple[PodShape, Flags]] = {}
         self._parts = 0
         self._ranks: Ints | None = None
+        self._reach: dict[StaticKey, tuple[PodShape, Spread, Flags]] = {}
+        self._preferences: dict[object, tuple[PodShape, Ints]] = {}
 
     def mask(self, nodes: Mapping[NodeName, Node], shape: PodShape) -> Flags:
         """By row: whether the node may take pods of this shape, amounts aside."""
@@ -154,6 +184,34 @@ class NodeMasks:
         self._parts += parts_of(shape)
         return mask
 
+    def reach(self, nodes: Mapping[NodeName, Node], shape: PodShape, spread: Spread) -> Flags:
+        """By row: see :func:`counts_for`."""
+        labels = tuple(map(_label_of, shape.neighbours.spreads))
+        key = (*static_key(shape), labels, spread.by_affinity, spread.by_taints)
+        known = self._reach.get(key)
+        if known is not None and len(known[2]) == len(self._ledger.names):
+            return known[2]
+        if len(self._reach) >= _MAX_MASKS:
+            self._reach.clear()
+        reach = np.zeros(len(self._ledger.names), np.bool_)
+        for name, row in self._ledger.rows.items():
+            reach[row] = counts_for(nodes[name], shape, spread)
+        self._reach[key] = (shape, spread, reach)
+        return reach
+
+    def preferences(self, nodes: Mapping[NodeName, Node], shape: PodShape) -> Ints:
+        """By row: see :func:`preference`."""
+        known = self._preferences.get(shape.prefers)
+        if known is not None and len(known[1]) == len(self._ledger.names):
+            return known[1]
+        if len(self._preferences) >= _MAX_MASKS:
+            self._preferences.clear()
+        preferences = np.zeros(len(self._ledger.names), np.int64)
+        for name, row in self._ledger.rows.items():
+            preferences[row] = preference(nodes[name], shape)
+        self._preferences[shape.prefers] = (shape, preferences)
+        return preferences
+
     def ranks(self) -> Ints:
         """By row: the node's place in the order of names, which settles ties."""
         if self._ranks is None or len(self._ranks) != len(self._ledger.names):
@@ -165,6 +223,12 @@ class NodeMasks:
 
     def node_changed(self, row: int, node: Node | None) -> None:
         """The row has a new or changed node, or none any more."""
+        for shape, spread, reach in self._reach.values():
+            if row < len(reach):
+                reach[row] = node is not None and counts_for(node, shape, spread)
+        for shape, preferences in self._preferences.values():
+            if row < len(preferences):
+                preferences[row] = preference(node, shape) if node is not None else 0
         for shape, mask in self._masks.values():
             if row < len(mask):
                 mask[row] = node is not None and accepts(node, shape)

@@ -171,6 +171,15 @@ class Index:
         """By row: whether the node takes pods of this shape at all. Not to be written to."""
         return self._masks.mask(self.nodes, shape)
 
+    def reach(self, shape: PodShape) -> tuple[Flags, ...]:
+        """For each spread of the shape, by row: whether the node counts. Not to be written to."""
+        spreads = shape.neighbours.spreads
+        return tuple(self._masks.reach(self.nodes, shape, spread) for spread in spreads)
+
+    def preferences(self, shape: PodShape) -> Ints:
+        """By row: how much the shape prefers the node. Not to be written to."""
+        return self._masks.preferences(self.nodes, shape)
+
     def ranks(self) -> Ints:
         """By row: the node's place in the order of names, which settles ties."""
         return self._masks.ranks()

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vc_egpu.core.books.booking import Booking, HostPort, requests_of, seat_of, slots_of
-from vc_egpu.core.books.marks import Marks
+from vc_egpu.core.books.marks import Domains, Marks
 from vc_egpu.core.model.cluster import (
     FULL_CORES_PERCENT,
     Card,
@@ -122,9 +122,14 @@ class Ledger:
         self.scalar_used, self.unoffered = Columns(), _Unoffered()
         self.slot_cap: dict[str, Ints] = {}
         self.slot_used: dict[str, Ints] = {}
-        self.ports, self.marks = dict[int, Mapping[HostPort, int]](), Marks()
+        self.ports, self.marks = dict[int, Mapping[HostPort, int]](), Marks(Domains(_FIRST_ROWS))
         self._touched, self._last_copy, self._numbers = set[int](), object(), count(1)
         """Rows that were booked on since the last copy (of a copy: since it was made), and its mark."""
+
+    @property
+    def domains(self) -> Domains:
+        """Which nodes have the same value of a label."""
+        return self.marks.domains
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -141,6 +146,7 @@ class Ledger:
             row = self._free_rows.pop()
             self.rows[node.name] = row
             self.names[row] = node.name
+        self.marks.domains.put(row, node.labels, len(self.names))
         unique = {card.uuid: card for card in reversed(node.cards)}
         cards = sorted(unique.values(), key=lambda card: (card.index, card.uuid))
         while len(cards) > self.kind.shape[1]:
@@ -220,6 +226,7 @@ class Ledger:
         self._kind_rows.clear()
         self._changes(row)
         self.names[row] = None
+        self.marks.domains.put(row, None, len(self.names))
         self.columns[row] = {}
         self.uuids[row], self.wired[row] = (), None
         self.kind[row] = -1
@@ -466,6 +473,7 @@ class Ledger:
         before = len(self.names)
         extra = before
         self.names += [None] * extra
+        self.marks.domains.put(before, None, before + extra)
         self.columns += [{} for _ in range(extra)]
         self.uuids += [()] * extra
         self.wired += [None] * extra

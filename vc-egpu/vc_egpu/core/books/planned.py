@@ -151,6 +151,7 @@ class PlannedMembers:
         shares = [share for _, share in placement.shares]
         booking = self._ledger.booking(placement.node, shape, shares, gang.share_class)
         if booking is not None:
+            booking = booking.to_come()
             self._ledger.add(booking)
             self.bookings[gang.key][key] = booking
 

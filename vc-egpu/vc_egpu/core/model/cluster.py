@@ -219,6 +219,8 @@ class PodShape:
     """The same for the order of nodes."""
     neighbours: Neighbours = NO_NEIGHBOURS
     """Which pods may be on its node, and with which it is spread."""
+    prefers: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()
+    """(weight, requirements that hold together): nodes that it had better go to."""
     runtime_s: float | None = None
     """It ends within so long after its start: its user says so, or a deadline; None: that is not known."""
     options: tuple[AskOption, ...] = ()

@@ -225,6 +225,10 @@ class Rule(Enum):
     """Pod anti-affinity between members and other pods."""
     EVEN = auto()
     """Topology spread."""
+    NEAR = auto()
+    """Pod affinity."""
+    TOGETHER = auto()
+    """Several kinds of rules, each of which alone would leave enough."""
     PACKED = auto()
     """So many members of a gang on one node were refused."""
 
@@ -236,6 +240,8 @@ class NeighbourLack:
     rule: Rule
     wanted: int
     places: int
+    label: str = ""
+    """The node label whose values have to be different ones; empty: different nodes."""
 
 
 Lack = NodeLack | HostMemoryLack | ContainerLack | NeighbourLack

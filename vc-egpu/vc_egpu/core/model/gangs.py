@@ -165,6 +165,8 @@ def mark_of(view: GangView) -> Mark | None:
     gang = view.gang
     if view.placed or view.succeeded or view.planned or view.foreign_gated or not view.waiting:
         return None
+    if any(member.shape.neighbours.grow for member in view.waiting):
+        return None  # what is placed for one may be what another one waits for
     shapes: dict[tuple[str, int], int] = {}
     for member in view.waiting:
         kind = (member.task, member.shape_id)

@@ -205,9 +205,8 @@ def shape_key(shape: PodShape) -> ShapeKey:
         shape.avoid_models,
         shape.card_policy,
         shape.node_policy,
-        shape.neighbours.avoids,
-        shape.neighbours.spread,
-        shape.neighbours.selected_by,
+        shape.neighbours,
+        shape.prefers,
         shape.runtime_s,
         shape.options,
         shape.choice,
@@ -219,6 +218,7 @@ def shape_key(shape: PodShape) -> ShapeKey:
 def parts_of(shape: PodShape) -> int:
     """How much there is to a shape. Most have a dozen parts, but makers of pods may write as many as fit."""
     named = sum(1 + len(requirement.values) for term in shape.affinity_terms for requirement in term)
+    named += sum(1 + len(r.values) for _, term in shape.prefers for r in term)
     return named + sum(
         map(
             len,
@@ -234,6 +234,9 @@ def parts_of(shape: PodShape) -> int:
                 shape.avoid_models,
                 shape.neighbours.avoids,
                 shape.neighbours.selected_by,
+                shape.neighbours.spreads,
+                shape.neighbours.needs,
+                shape.neighbours.likes,
                 shape.options,
             ),
         )

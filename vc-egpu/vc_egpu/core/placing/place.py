@@ -6,21 +6,20 @@ by group, hardest first. If that fails, other orders are tried, and then a bound
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, permutations
 from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import Assignment, Need, candidates, places_up_to
-from vc_egpu.core.books.evenness import evenness
+from vc_egpu.core.books.between import Choice, deal
+from vc_egpu.core.books.capacity import Assignment, Need, candidates, places_up_to, rooms
 from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.gangs import GangView, Member
-from vc_egpu.core.model.neighbours import Spread, counted
 from vc_egpu.core.placing.nodes import Nodes
 from vc_egpu.core.placing.pack import Board, fill
-from vc_egpu.core.placing.policies import CardChoice, card_choice, node_order
-from vc_egpu.core.placing.search import search
+from vc_egpu.core.placing.policies import CardChoice, NodeOrder, card_choice, node_order, spreads_out
+from vc_egpu.core.placing.search import search, search_by_rules
 from vc_egpu.core.trial.trial import Seated, Trial
 
 THOROUGH: Final = 4000
@@ -56,10 +55,11 @@ def place(
         if seated is not None:
             return seated
     exact = len(groups) == 1 and len(groups[0].need.asks) <= 1
-    spread = any(group.need.shape.neighbours.spread is not None for group in groups)
-    if exact or spread or effort <= 0:
+    wide = any(group.need.speaks_of_domains for group in groups)
+    if (exact and not groups[0].need.is_wide) or effort <= 0:
         return None
-    found = search(trial, [(group.members, group.need, group.mask) for group in groups], effort, known=known)
+    listed = [(group.members, group.need, group.mask) for group in groups]
+    found = (search_by_rules if wide else search)(trial, listed, effort, known=known)
     if found is None:
         return None
     return tuple(trial.seat(member, need, row, assignment) for member, need, row, assignment in found)
@@ -130,12 +130,12 @@ def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = Fa
     wanted = len(group.members)
     cards, order = card_choice(need, trial.policy), node_order(view, need, trial.policy)
     rows = candidates(trial.ledger, need, group.mask)
+    if need.is_wide:
+        return _place_by_rules(trial, view, group, rows)
     seated: list[Seated] = []
-    if need.shape.neighbours.spread is not None:
-        seated, need = _lift(trial, group, need.shape.neighbours.spread, rows)
     while len(seated) < wanted:
         nodes = Nodes(trial, view, need, rows)
-        counts = order.deal(nodes, order.scores(nodes), wanted - len(seated))
+        counts = order.deal(nodes, _scores(order, nodes), wanted - len(seated))
         if not counts or (not partly and sum(counts.values()) < wanted - len(seated)):
             break
         for row, count in counts.items():
@@ -148,24 +148,44 @@ def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = Fa
     return seated
 
 
-def _lift(trial: Trial, group: Group, spread: Spread, rows: Ints) -> tuple[list[Seated], Need]:
-    """Seat the members that the nodes with the fewest of them have to get, so that the spread is even.
+def _scores(order: NodeOrder, nodes: Nodes) -> Ints:
+    """The policy's, below what the pods themselves prefer."""
+    scores = order.scores(nodes)
+    if not nodes.need.shape.prefers or not len(scores):
+        return scores
+    liked = nodes.trial.index.preferences(nodes.need.shape)[nodes.rows]
+    low = scores.min()
+    return np.asarray((scores - low) + (liked.max() - liked) * (scores.max() - low + 1), np.int64)
 
-    Then no node may count more than the spread allows: the answer's need says so for the other members.
-    Nothing is seated where a node does not take what it has to: those with several asks look smaller.
-    """
+
+def _place_by_rules(trial: Trial, view: GangView, group: Group, rows: Ints) -> list[Seated]:
+    """Seat the members one after the other, each where the rules between pods let it in."""
     need, ledger = group.need, trial.ledger
-    rows = rows[np.argsort(trial.index.ranks()[rows])]  # rows are numbered as nodes came
-    even = evenness(ledger, need, spread, rows, len(group.members))
-    seated: list[Seated] = []
-    for row, count in zip(rows.tolist(), even.lifts.tolist(), strict=True):
-        assignments = _fill_row(trial, need, row, count, card_choice(need, trial.policy)) if count else []
-        for assignment in assignments:
-            seated.append(trial.seat(group.members[len(seated)], need, row, assignment))
-        if len(assignments) < count:
-            trial.unseat(seated)
-            return [], replace(need, limits=((counted(spread.rule), 0),))
-    return seated, replace(need, limits=(*need.limits, (counted(spread.rule), even.top)))
+    room, calm = rooms(ledger, need, rows)
+    rows, room, calm = rows[room > 0], room[room > 0], calm[room > 0]
+    nodes = Nodes(trial, view, need, rows)
+    order = node_order(view, need, trial.policy)
+    rank = np.empty(len(rows), np.int64)
+    rank[np.lexsort((nodes.ranks(), _scores(order, nodes)))] = np.arange(len(rows))
+    there = trial.rows_of(view)
+    taken = np.array([there.get(row, 0) for row in rows.tolist()], np.int64)
+    choice = Choice(rows, room, calm, rank, taken if spreads_out(order) else None)
+    cards = card_choice(need, trial.policy)
+    while True:
+        dealt = deal(ledger, need, choice, len(group.members))
+        found: dict[int, list[Assignment]] = {}
+        for position in dict.fromkeys(dealt):
+            count = dealt.count(position)
+            found[position] = _fill_row(trial, need, int(rows[position]), count, cards)
+            if len(found[position]) < count:
+                # Containers with several asks: what looked like room on this node is less.
+                room[position] = len(found[position])
+        if sum(map(len, found.values())) == len(dealt):
+            break
+    return [
+        trial.seat(member, need, int(rows[position]), found[position].pop(0))
+        for member, position in zip(group.members, dealt, strict=False)
+    ]
 
 
 def _fill_row(trial: Trial, need: Need, row: int, count: int, cards: CardChoice) -> list[Assignment]:

@@ -263,6 +263,11 @@ def _linked(name: str, need: Need) -> bool:
     return name == policy.TOPOLOGY or any(ask.alone and ask.cards > 1 for ask in need.asks)
 
 
+def spreads_out(order: NodeOrder) -> bool:
+    """Whether the order gives each member to the node that has the fewest of its gang."""
+    return order is SPREAD.nodes or (isinstance(order, _ByReach) and spreads_out(order.otherwise))
+
+
 def _asked(name: str, chosen: Policy, default: Placement) -> Placement:
     asked = TABLE.get(name, default)
     return RULES.get(chosen.binpack, BINPACK) if asked is BINPACK else asked

@@ -12,14 +12,23 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import Assignment, Need, by_number, pods_fitting, port_conflict
-from vc_egpu.core.books.ledger import Flags
+from vc_egpu.core.books.between import Choice, Rules, in_order
+from vc_egpu.core.books.capacity import (
+    Assignment,
+    Need,
+    by_number,
+    candidates,
+    pods_fitting,
+    port_conflict,
+    rooms,
+)
+from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.gangs import Member
 from vc_egpu.core.model.neighbours import Mark
 from vc_egpu.core.model.policy import Policy
-from vc_egpu.core.placing.pack import Board
+from vc_egpu.core.placing.pack import Board, fill
 from vc_egpu.core.placing.policies import card_choice
-from vc_egpu.core.trial.trial import Trial
+from vc_egpu.core.trial.trial import Seated, Trial
 
 MAX_NODES: Final = 48
 """More nodes than this are not searched: where there are many, placing in order finds room if any does."""
@@ -260,3 +269,113 @@ class _Hunt:
             listed = list(islice(choices, max(0, self.steps)))
         self.steps -= len(listed) // _LISTED_PER_STEP
         return listed
+
+
+def search_by_rules(
+    trial: Trial,
+    groups: Sequence[tuple[tuple[Member, ...], Need, Flags]],
+    steps: int,
+    *,
+    known: bool = False,
+) -> list[Found] | None:
+    """The same where rules between pods speak of more than one node: then the order of members counts.
+
+    Each step looks at all nodes with the books as they would be. Books nothing in the end.
+    """
+    if sum(len(members) for members, _, _ in groups) > MAX_MEMBERS:
+        return None
+    rows = [candidates(trial.ledger, need, mask) for _, need, mask in groups]
+    nodes = max(map(len, rows))
+    most = steps if known else min(steps, trial.effort.steps(max(nodes, MAX_NODES)))
+    hunt = _RuleHunt(trial, groups, rows, most)
+    done = most > 0 and hunt.descend()
+    found = hunt.found() if done else None
+    hunt.take_back()
+    trial.effort.searched(most - hunt.steps, max(nodes, MAX_NODES))
+    return found
+
+
+class _RuleHunt:
+    """Members go to nodes one by one, of any shape next, on the trial's own ledger."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        groups: Sequence[tuple[tuple[Member, ...], Need, Flags]],
+        rows: Sequence[Ints],
+        steps: int,
+    ) -> None:
+        self._trial = trial
+        self._groups = groups
+        self._rows = rows
+        self.steps = steps
+        self._left = [len(members) for members, _, _ in groups]
+        self._seated: dict[tuple[int, int], list[Seated]] = {}
+        """By group and row."""
+        self._dead: set[frozenset[tuple[tuple[int, int], int]]] = set()
+
+    def descend(self) -> bool:
+        """Seat all that are left; on failure everything is as before."""
+        if not any(self._left):
+            return True
+        state = frozenset((place, len(seated)) for place, seated in self._seated.items() if seated)
+        if state in self._dead:
+            return False
+        for group, left in enumerate(self._left):
+            if left and self._try_group(group):
+                return True
+            if self.steps <= 0:
+                return False
+        self._dead.add(state)
+        return False
+
+    def _try_group(self, group: int) -> bool:
+        """Seat one more member of the group, and then all that are left."""
+        need, rows = self._groups[group][1], self._rows[group]
+        room, calm = rooms(self._trial.ledger, need, rows)
+        choice = Choice(rows, room, calm, self._trial.index.ranks()[rows])
+        for position in in_order(Rules(self._trial.ledger, need, rows), choice)[:MAX_NODES]:
+            self.steps -= 1
+            if self.steps <= 0:
+                return False
+            place = (group, int(rows[position]))
+            if self._seat(place, len(self._seated.get(place, ())) + 1):
+                self._left[group] -= 1
+                if self.descend():
+                    return True
+                self._left[group] += 1
+                self._seat(place, len(self._seated[place]) - 1)
+        return False
+
+    def _seat(self, place: tuple[int, int], count: int) -> bool:
+        """Have so many members of the group on the row, whichever of its cards they take; False if not."""
+        (group, row), trial = place, self._trial
+        members, need, _ = self._groups[group]
+        before = self._seated.get(place, [])
+        trial.unseat(before)
+        assignments: list[Assignment] = [()] * count
+        if need.asks:
+            assignments = fill(Board(trial.ledger, row, trial), need, count, card_choice(need, trial.policy))
+        if len(assignments) < count:
+            trial.reseat(before)
+            return False
+        self._seated[place] = [trial.seat(members[0], need, row, one) for one in assignments]
+        return True
+
+    def found(self) -> list[Found]:
+        """The places, each with a member of its own."""
+        found: list[Found] = []
+        for group, (members, need, _) in enumerate(self._groups):
+            places = [
+                (row, one.assignment)
+                for (of, row), seated in self._seated.items()
+                for one in seated
+                if of == group
+            ]
+            found += [(member, need, row, cols) for member, (row, cols) in zip(members, places, strict=True)]
+        return found
+
+    def take_back(self) -> None:
+        """Nothing is booked any more."""
+        for seated in self._seated.values():
+            self._trial.unseat(seated)

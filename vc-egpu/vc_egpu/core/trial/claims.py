@@ -66,6 +66,12 @@ class Claim:
     blocked: int = 0
     """Cards that they hold."""
 
+    def __post_init__(self) -> None:
+        if self.kind is not ClaimKind.STANDBY and any(b.marks for b in self.bookings.values()):
+            # Those that it is for are not there: no other pod must rely on them.
+            to_come = {key: booking.to_come() for key, booking in self.bookings.items()}
+            object.__setattr__(self, "bookings", to_come)
+
     def yields(self, view: GangView, chain: Collection[QueueName] = ()) -> bool:
         """Whether this gang may use what is claimed. A standby waits for its pods, not for new members.
 

@@ -4,8 +4,9 @@ from collections.abc import Container
 
 import numpy as np
 
+from vc_egpu.core.books.between import Rules
 from vc_egpu.core.books.booking import Booking
-from vc_egpu.core.books.capacity import by_number, port_conflict
+from vc_egpu.core.books.capacity import Need, by_number, port_conflict
 from vc_egpu.core.books.ledger import Flags
 from vc_egpu.core.model.gangs import GangView, PlannedMember
 from vc_egpu.core.trial.trial import Trial
@@ -97,6 +98,15 @@ def _taken(cols: list[int], some: Container[int]) -> Flags:
     return np.array([col in some for col in cols], np.bool_)
 
 
+def _is_far(trial: Trial, view: GangView, need: Need, row: int) -> bool:
+    """Whether the pods that it needs near it have gone. Other members of its plan are still to come."""
+    needs = set(need.shape.neighbours.needs)
+    others = (entry.member.shape for entry in view.planned if entry.member is not None)
+    if not needs or any(not needs.isdisjoint(shape.neighbours.selected_by) for shape in others):
+        return False
+    return not bool(Rules(trial.ledger, need, np.array([row])).near().all())
+
+
 def _rest(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     row = trial.ledger.rows.get(entry.placement.node) if entry.placement.node is not None else None
     if entry.member is None or row is None:
@@ -106,7 +116,7 @@ def _rest(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     free = (ledger.cap[row] - ledger.used[row]).tolist()
     full = any(request and amount < request for amount, request in zip(free, need.requests, strict=True))
     full = full or any(ledger.scalar_free(name, row) < request for name, request in need.scalars)
-    full = full or ledger.marks.reach(row, need.limits)
+    full = full or ledger.marks.reach(row, need.limits) or _is_far(trial, view, need, row)
     if full or port_conflict(ledger, row, by_number(need.ports)):
         return f"node {entry.placement.node} has no room for it any more"
     return ""

@@ -164,7 +164,10 @@ class Trial:
         key = (member.shape_id, share_class)
         need = self._needs.get(key)
         if need is None:
-            need = self._needs[key] = capacity.need_of(self.ledger, member.shape, share_class)
+            need = capacity.need_of(self.ledger, member.shape, share_class)
+            if member.shape.neighbours.spreads:
+                need = replace(need, reach=self.index.reach(member.shape))
+            self._needs[key] = need
         return need
 
     def need_in(self, view: GangView, member: Member) -> Need:
@@ -219,6 +222,17 @@ class Trial:
         booking = Booking(row, need.requests, seats, need.scalars, need.slots, need.ports, need.marks)
         self.ledger.add(booking)
         return Seated(member, need, row, assignment, booking)
+
+    def to_come(self, seated: Iterable[Seated]) -> tuple[Seated, ...]:
+        """These wait for others to leave: no other pod must rely on them meanwhile."""
+        later = []
+        for entry in seated:
+            booking = entry.booking.to_come()
+            if booking is not entry.booking:
+                self.ledger.remove(entry.booking)
+                self.ledger.add(booking)
+            later.append(replace(entry, booking=booking))
+        return tuple(later)
 
     def unseat(self, seated: Iterable[Seated]) -> None:
         """Take members back."""

@@ -302,11 +302,16 @@ def _neighbours(lack: findings.NeighbourLack) -> str:
     room = f"{lack.places} {'has' if lack.places == 1 else 'have'} room"
     match lack.rule:
         case Rule.ALONE:
-            return f"it needs {lack.wanted} different nodes by its pod anti-affinity, and {room}"
+            what = f"values of node label {lack.label}" if lack.label else "nodes"
+            return f"it needs {lack.wanted} different {what} by its pod anti-affinity, and {room}"
         case Rule.AWAY:
             return f"pod anti-affinity leaves places for {lack.places} of {lack.wanted}"
         case Rule.EVEN:
             return f"topology spread leaves places for {lack.places} of {lack.wanted}"
+        case Rule.NEAR:
+            return f"pod affinity leaves places for {lack.places} of {lack.wanted}"
+        case Rule.TOGETHER:
+            return f"its rules between pods together leave places for {lack.places} of {lack.wanted}"
         case Rule.PACKED:
             return f"fewer members go to one node since some were refused, and {room}"
         case _:

@@ -1,13 +1,16 @@
 """Why there is no place: how many members would find one, what is short, and why no gang goes for them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from vc_egpu.core.books import fit
+from vc_egpu.core.books.between import places_for
 from vc_egpu.core.books.capacity import (
     MANY,
+    Need,
     all_copies,
     parts_of,
     places,
@@ -15,7 +18,6 @@ from vc_egpu.core.books.capacity import (
     pods_by_host,
     pods_by_node,
 )
-from vc_egpu.core.books.evenness import places_for
 from vc_egpu.core.books.ledger import Ints, Ledger
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import NodeName
@@ -39,6 +41,7 @@ from vc_egpu.core.model.findings import (
     Standby,
 )
 from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.model.neighbours import label_of
 from vc_egpu.core.placing.place import Group, groups_of
 from vc_egpu.core.room import reclaim
 from vc_egpu.core.room.causes import hunts_for, spares
@@ -66,7 +69,7 @@ def shortage(
     The finding looks at a few kinds of members, however many there are. ``lacks``: one of a kind that is
     known to have too few places.
     """
-    every = groups_of(trial, view, members)
+    every = _by_themselves(groups_of(trial, view, members))
     groups = _few(every, lacks)
     explained = trial.effort.explains(len(groups), len(trial.index.nodes))
     if not explained:
@@ -101,6 +104,20 @@ def shortage(
         not_reclaimed=reclaim.why_not(trial, view, members) if tried else None,
         brief=not explained,
     )
+
+
+def _by_themselves(groups: list[Group]) -> list[Group]:
+    """The groups without what they need of each other: that comes with them."""
+    found = []
+    for group in groups:
+        rules = group.need.shape.neighbours
+        others = (other.need.shape.neighbours.selected_by for other in groups if other is not group)
+        if rules.needs and any(not set(rules.needs).isdisjoint(selected) for selected in others):
+            shape = replace(group.need.shape, neighbours=replace(rules, needs=()))
+            found.append(replace(group, need=replace(group.need, shape=shape)))
+        else:
+            found.append(group)
+    return found
 
 
 def _few(groups: list[Group], lacks: Member | None) -> list[Group]:
@@ -188,18 +205,37 @@ def _neighbours(ledger: Ledger, group: Group, by_cards: Ints, wanted: int) -> li
     need, found = group.need, list[Lack]()
     packed = tuple(limit for limit in need.limits if limit[0] == need.packed)
     rules = tuple(limit for limit in need.limits if limit[0] != need.packed)
-    alone = any(mark in need.marks and most == 1 for mark, most in rules)
-    for rule, limits in ((Rule.ALONE if alone else Rule.AWAY, rules), (Rule.PACKED, packed)):
+    own = [mark for mark, most in rules if mark in need.marks and most == 1]
+    label = next((label for mark in own if (label := label_of(mark))), "")
+    for rule, limits in ((Rule.ALONE if own else Rule.AWAY, rules), (Rule.PACKED, packed)):
         room = by_cards.copy()
         ledger.marks.bound(room, need.marks, limits, np.arange(len(room)))
         left = int(room[group.mask].sum())
         if left < wanted:
             found.append(NeighbourLack(rule, wanted, left))
-    if not found and need.shape.neighbours.spread is not None:
-        left = places_for(ledger, need, group.mask, len(group.members))
-        if left < min(wanted, places(ledger, need, group.mask)):
-            found.append(NeighbourLack(Rule.EVEN, wanted, left))
+    if not found and need.is_wide:
+        free = min(wanted, places(ledger, need, group.mask))
+        for rule, part in _parts_of_rules(need):
+            left = places_for(ledger, part, group.mask, len(group.members))
+            if left < free:
+                found.append(NeighbourLack(rule, wanted, left, label if rule is Rule.ALONE else ""))
+                break
     return found
+
+
+def _parts_of_rules(need: Need) -> Iterator[tuple[Rule, Need]]:
+    """The need with one kind of its rules alone, and at last with all of them."""
+    rules, shape = need.shape.neighbours, need.shape
+    none = replace(shape, neighbours=replace(rules, needs=(), spreads=()))
+    if any(label_of(mark) for mark, _ in need.limits):
+        yield Rule.ALONE, replace(need, shape=none, reach=())
+    if rules.needs:
+        near = replace(shape, neighbours=replace(rules, spreads=()))
+        yield Rule.NEAR, replace(need, shape=near, reach=(), limits=())
+    if rules.spreads:
+        even = replace(shape, neighbours=replace(rules, needs=()))
+        yield Rule.EVEN, replace(need, shape=even, limits=())
+    yield Rule.TOGETHER, need
 
 
 def _host_lack(ledger: Ledger, group: Group, by_cards: Ints) -> HostMemoryLack | ContainerLack:

@@ -13,6 +13,7 @@ from vc_egpu.core.model.cluster import (
     PodShape,
     PodUid,
     QueueName,
+    Requirement,
     Resources,
     Share,
     ShareClass,
@@ -33,12 +34,12 @@ from vc_egpu.volcano.codec.cluster_codec import (
 from vc_egpu.volcano.codec.plans import can_name, task_name
 from vc_egpu.volcano.codec.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.codec.share_codec import asks_of, memory_limits, options_of, shares_of
-from vc_egpu.volcano.podspec.neighbours import NO_RULES, Rules
+from vc_egpu.volcano.podspec.neighbours import NO_RULES, Rules, keeping_away
 from vc_egpu.volcano.podspec.neighbours import read as read_rules
 from vc_egpu.volcano.podspec.node_terms import TooManyTermsError, all_of
 from vc_egpu.volcano.podspec.node_wishes import excess, long_list, without_wishes
 from vc_egpu.volcano.podspec.sums import given, is_over, only_offered, pod_requests
-from vc_egpu.volcano.podspec.way import waits_for_us
+from vc_egpu.volcano.podspec.way import is_direct, waits_for_us
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards, Request
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -80,7 +81,7 @@ class Words:
     annotation_bytes: int = 0
     """All its annotations together."""
     rules: Rules = NO_RULES
-    """Its rules by node, which other pods have to be held against."""
+    """Its rules between pods, which other pods have to be held against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +166,10 @@ def pod(
         other_gates=tuple(gate for gate in gates if gate != names.GATE),
         queue=words.queue,
     )
+    labels = metadata.get("labels") or {} if words is not _NO_WORDS else {}
     if not managed:
-        version = metadata["resourceVersion"]
-        return DecodedPod(decoded, version, bound=node is not None, source=document, words=words)
+        version, bound = metadata["resourceVersion"], node is not None
+        return DecodedPod(decoded, version, bound=bound, labels=labels, source=document, words=words)
     return DecodedPod(
         pod=decoded,
         resource_version=metadata["resourceVersion"],
@@ -181,7 +183,7 @@ def pod(
         gates=gates,
         affinity=spec.get("affinity"),
         core_policy=words.core_policy,
-        labels=metadata.get("labels") or {},
+        labels=labels,
         admitted=admitted_of(status.get("conditions") or ()),
         refusal=refusal_of(status),
         start_error=start_error_of(status),
@@ -231,13 +233,21 @@ def _read(
     spec = document["spec"]
     takes = pod_requests(spec, given(document.get("status") or {}))
     kept = only_offered(takes, offered)
-    words = _managed(document, kept, table, claim_terms) if managed else _foreign(spec, kept)
+    words = _managed(document, kept, table, claim_terms) if managed else _foreign(document, kept)
     return words if kept is takes else replace(words, offered=offered)
 
 
-def _foreign(spec: Document, takes: Resources) -> Words:
-    """For a foreign pod: only what it takes from its node matters."""
-    return Words(PodShape(requests=takes, host_ports=_host_ports(spec)))
+def _foreign(document: Document, takes: Resources) -> Words:
+    """For a foreign pod: what it takes from its node, and which pods it keeps away."""
+    spec, metadata = document["spec"], document["metadata"]
+    words = Words(PodShape(requests=takes, host_ports=_host_ports(spec)))
+    if not (away := keeping_away(spec)):
+        return words
+    try:
+        neighbours, rules = read_rules(away, metadata.get("labels") or {}, metadata["namespace"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return words  # the mirror of a file of the kubelet: no API server has checked it
+    return replace(words, shape=replace(words.shape, neighbours=neighbours), rules=rules)
 
 
 def _managed(
@@ -258,7 +268,8 @@ def _managed(
     if waits_for_us(spec) and (no_room := _no_room(taken, request)):
         problems.append(no_room)
     task = task_name(str(annotations.get(names.TASK_SPEC, "")))
-    neighbours, rules = read_rules(document["spec"], labels, metadata["namespace"])
+    pinned = not is_direct(spec)
+    neighbours, rules = read_rules(document["spec"], labels, metadata["namespace"], pinned=pinned)
     terms = _terms(document, claim_terms, problems)
     return Words(
         shape=replace(_shape(document, takes, request, table, terms), neighbours=neighbours),
@@ -401,11 +412,23 @@ def _shape(
         | models_like(get(names.HAMI_NO_USE_GPU_TYPE, ""), table),
         card_policy=str(get(names.CARD_POLICY, "")),
         node_policy=str(get(names.NODE_POLICY, "")),
+        prefers=_preferred(spec),
         runtime_s=_runtime_s(get(names.EXPECTED_RUNTIME), spec.get("activeDeadlineSeconds")),
         options=options_of(request, limits_mib),
         choice=request.choice or "",
         mixes=bool(request.mixes),
         takes_soonest=request.order == "best",
+    )
+
+
+def _preferred(spec: Document) -> tuple[tuple[int, tuple[Requirement, ...]], ...]:
+    """Its preferred node affinity."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    found = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    return tuple(
+        (int(one["weight"]), term)
+        for one in found
+        for term in node_terms({"nodeSelectorTerms": [one["preference"]]})
     )
 
 

@@ -20,6 +20,7 @@ from vc_egpu.volcano import room
 from vc_egpu.volcano.api.containers import IN_SPEC, IN_STATUS, containers_of, waiting_of
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.pod_codec import is_managed, takes_room
+from vc_egpu.volcano.podspec.neighbours import keeping_away
 from vc_egpu.volcano.podspec.plugin_ports import MOST_ARGUMENTS, PLUGINS_WITH_PORTS
 from vc_egpu.volcano.podspec.sums import RESIZE_PENDING, is_over
 from vc_egpu.volcano.words import names
@@ -77,13 +78,16 @@ def of(plural: str, document: Json) -> Json:
 
 
 def pod(document: Document) -> Json:
-    """A pod. For a foreign pod: how far it is, and what it takes from its node while it takes room there."""
+    """A pod. For a foreign pod: how far it is, and while it takes room on a node, what, and next to whom."""
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     kept = _some(metadata, _IDENTITY)
     resized = _resized(spec, status)
     if not is_managed(metadata, spec):
         # A tenant may make thousands of pods that no node takes, with a megabyte of requests each.
         takes = _common(spec, _TAKES, named=bool(resized)) if takes_room(spec, status) else {}
+        if takes:
+            kept |= _alike(_some(metadata, ("labels",)))
+            takes = {**takes, **_alike(keeping_away(spec))}
         return {
             "metadata": kept,
             "spec": {**takes, **_some(spec, ("nodeName",))},
@@ -181,6 +185,11 @@ def runtime_class(document: Document) -> Json:
     return {"metadata": _some(document["metadata"], _IDENTITY), **kept}
 
 
+def namespace(document: Document) -> Json:
+    """A namespace: its labels, by which rules between pods select it."""
+    return {"metadata": _some(document["metadata"], (*_IDENTITY, "labels"))}
+
+
 def _task(task: Document) -> Json:
     template = task.get("template") or {}
     metadata = template.get("metadata") or {}
@@ -203,6 +212,11 @@ def _common(spec: Document, keys: Iterable[str], *, named: bool) -> Json:
     for kind in IN_SPEC:
         if containers := spec.get(kind):
             part[kind] = [_container(c, keep, in_hosts_network="hostNetwork" in part) for c in containers]
+    return _alike(part)
+
+
+def _alike(part: Json) -> Json:
+    """The same object for parts that say the same."""
     text = orjson.dumps(part)
     return _shared(text) if len(text) <= _SHARED_BYTES else _shared.__wrapped__(text)
 
@@ -285,4 +299,5 @@ _KINDS: Final[Mapping[str, Callable[[Document], Json]]] = {
     "persistentvolumes": volume,
     "persistentvolumeclaims": claim,
     "runtimeclasses": runtime_class,
+    "namespaces": namespace,
 }

@@ -6,7 +6,7 @@ harmless, or to be part of the decision, stand in a list. Each other field sends
 so does a field that Kubernetes gets tomorrow.
 
 *By a scheduler*: the pod carries our gate. Its plan pins it to its node, and the scheduler binds it there.
-The scheduler looks at the rest: volumes that are to be bound, claims for devices, rules between pods.
+The scheduler looks at the rest: volumes that are to be bound, claims for devices.
 
 The webhook writes the choice into the pod (``schedulerName``). Later readers read it there.
 """
@@ -89,6 +89,17 @@ _PLAIN_VOLUMES: Final = frozenset(
 )
 """Volumes that are there on each node, or that only the kubelet looks at."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_SELECTS: Final = frozenset({"labelSelector", "matchLabelKeys", "topologyKey"})
+_TERM: Final = _SELECTS | {"namespaces", "namespaceSelector", "mismatchLabelKeys"}
+_CONSTRAINT: Final = _SELECTS | {
+    "maxSkew",
+    "minDomains",
+    "nodeAffinityPolicy",
+    "nodeTaintsPolicy",
+    "whenUnsatisfiable",
+}
+_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+"""What selectors of labels may say."""
 
 
 def way_of(spec: Mapping[str, Any], *, by_scheduler: bool = False) -> Choice:
@@ -98,7 +109,7 @@ def way_of(spec: Mapping[str, Any], *, by_scheduler: bool = False) -> Choice:
     """
     if by_scheduler:
         return _sent("the operator's setting is binder: scheduler")
-    for reason in (*_volumes(_entries(spec.get("volumes"))), *_rules(spec)):
+    for reason in (*_volumes(_entries(spec.get("volumes"))), *unread_rules(spec)):
         return _sent(reason)
     unknown = sorted(key for key, value in spec.items() if value and key not in _DECIDED | _HARMLESS)
     if unknown:
@@ -118,14 +129,28 @@ def _volumes(volumes: Iterable[Mapping[str, Any]]) -> Iterable[str]:
             yield f"volume {str(volume.get('name'))[:63]!r} ({other[0][:63]}) may have a node of its own"
 
 
-def _rules(spec: Mapping[str, Any]) -> Iterable[str]:
+def unread_rules(spec: Mapping[str, Any]) -> Iterable[str]:
+    """Rules between pods that have a word in them which :mod:`.neighbours` does not read."""
     affinity = _object(spec.get("affinity"))
     for kind in ("podAffinity", "podAntiAffinity"):
-        if _object(affinity.get(kind)).get(_REQUIRED):
-            yield f"spec.affinity.{kind} is a rule between pods"
+        for term in _entries(_object(affinity.get(kind)).get(_REQUIRED)):
+            yield from _unread(f"spec.affinity.{kind}", term, _TERM)
     for constraint in _entries(spec.get("topologySpreadConstraints")):
         if constraint.get("whenUnsatisfiable") != "ScheduleAnyway":
-            yield "spec.topologySpreadConstraints is a rule between pods"
+            yield from _unread("spec.topologySpreadConstraints", constraint, _CONSTRAINT)
+
+
+def _unread(path: str, rule: Mapping[str, Any], known: frozenset[str]) -> Iterable[str]:
+    selectors = (_object(rule.get(key)) for key in ("labelSelector", "namespaceSelector"))
+    operators = {
+        str(one.get("operator")) for each in selectors for one in _entries(each.get("matchExpressions"))
+    }
+    words = [f".{key[:63]}" for key, value in sorted(rule.items()) if value and key not in known]
+    words += [f" with the operator {one[:63]!r}" for one in sorted(operators - _OPERATORS)]
+    if not rule.get("topologyKey"):
+        words.append(" without a topologyKey")
+    if words:
+        yield f"{path}{words[0]} is a rule between pods that is left to a scheduler"
 
 
 def _object(value: object) -> Mapping[str, Any]:

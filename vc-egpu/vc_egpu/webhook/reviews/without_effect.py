@@ -7,11 +7,11 @@ honour its own fields, so there they are only told of.
 from collections.abc import Iterator
 from typing import Final
 
+from vc_egpu.volcano.podspec.way import unread_rules
 from vc_egpu.volcano.words import names
 from vc_egpu.webhook.protocol.context import Settings, items, mapping
 from vc_egpu.webhook.protocol.decision import Json, Refusal
 
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _SOFT: Final = "soft"
 _NUMA_MUSTS: Final = frozenset({"restricted", "single-numa-node"})
@@ -66,9 +66,7 @@ def of_pod(spec: Json, annotations: Json, path: str) -> list[str]:
     """Warnings about a pod, or a template of one. ``path``: of its object, empty for a pod itself."""
     below = f"{path}." if path else ""
     found: list[str] = []
-    if mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(_PREFERRED):
-        where = f"{below}spec.affinity.nodeAffinity.{_PREFERRED}"
-        found.append(f"{where}: has no effect, the pod goes to the node of its plan")
+    found += [f"{below}{words}" for words in unread_rules(spec)]
     if annotations.get(_MODE) not in {None, "hami-core"}:
         found.append(
             f'{below}metadata.annotations["{_MODE}"]: has no effect, a node\'s label '
