@@ -163,9 +163,10 @@ soak: root toolchain native image ## let random users and faults loose on a real
 
 .PHONY: test-gpu
 test-gpu: venv native ## run the tests for a real NVIDIA GPU that nothing else uses (VC_EGPU_GPU_ON_FAKE=1: on the fake driver)
-	@failed=0; \
+	@VC_EGPU_GPU=1 $(PYTEST) tests/gpu/test_first_minutes.py -v -x -n 0 || exit 1; \
+	failed=0; \
 	$(if $(VC_EGPU_GPU_ON_FAKE),,VC_EGPU_REAL_CUDA=1) $(PYTEST) tests/contract/cuda -n 1 --timeout 60 --timeout-method thread || failed=1; \
-	VC_EGPU_GPU=1 $(PYTEST) tests/gpu -v --durations 10 || failed=1; \
+	VC_EGPU_GPU=1 $(PYTEST) tests/gpu --ignore tests/gpu/test_first_minutes.py -v --durations 10 || failed=1; \
 	exit $$failed
 
 # --- benchmarks: each prints one JSON object as its last line --------------------------------
@@ -199,9 +200,6 @@ bench-isolation: venv native ## measure shares, classes and overhead of the isol
 .PHONY: bench-page
 bench-page: venv ## measure the page at 8,000 and 40,000 cards in a Chromium: opening, updates, memory
 	@PYTHONPATH=tests:e2e $(VENV)/bin/python tests/bench_page.py
-.PHONY: bench-virtual
-bench-virtual: venv ## measure shares and classes in virtual time: some minutes, equal on any machine
-	@$(PY) tests/bench_virtual.py
 .PHONY: bench-gpu
 bench-gpu: venv native ## measure the isolation library on a real NVIDIA GPU, against the driver's own time-slicing
 	@$(PY) tests/bench_gpu.py

@@ -22,6 +22,8 @@ from symbols.arguments import arguments, ctype
 from symbols.rows import LEFT_OUT, Row, found_by_threads, rows, wrapped
 from symbols.scene import Scene
 
+SOFT: Final = 2
+"""Launches are looked at; nothing else limits them here."""
 WANTED_AT: Final = 88
 """In the page of activity: when a launch on the first card was last made, or waited for its turn."""
 
@@ -71,7 +73,9 @@ class Program:
     def limit(self, bytes_: int) -> None:
         """On both cards, in place as the agent does."""
         self.sequence += 2
-        page = control_page((Share(uuid, bytes_) for uuid in UUIDS[:2]), sequence=self.sequence)
+        page = control_page(
+            (Share(uuid, bytes_, core_policy=SOFT) for uuid in UUIDS[:2]), sequence=self.sequence
+        )
         with self.control.open("r+b") as file:
             file.write(page)
 

@@ -12,15 +12,9 @@
 
 #define EGPU_ACTIVITY_MAGIC 0x41504745u /* "EGPA"; the library also takes 0: a fresh file */
 
-enum { EGPU_ACTIVITY_CARDS = 16, EGPU_ACTIVITY_SLOTS = 32, EGPU_ACTIVITY_RUNS = 64, EGPU_ACTIVITY_SPANS = 31 };
+enum { EGPU_ACTIVITY_CARDS = 16, EGPU_ACTIVITY_SLOTS = 32, EGPU_ACTIVITY_RUNS = 64 };
 enum { EGPU_ACTIVITY_BYTES = 40960 }; /* of the file: whole pages */
 enum { EGPU_WORD_ACTIVE = 1u }; /* the word's lowest bit; the others count its changes */
-
-/* Work that ended: free to run from begin, expected to take length; at least that, where the card goes round among programs
- * (EGPU_UNTOLD_NS: of a short one nobody knows yet). While a row is written its end is 0. */
-struct egpu_activity_run {
-    _Atomic uint64_t end_ns, begin_ns, length_ns;
-};
 
 /* One card, by the index in the owner's control page. The first line is what neighbours read at each launch. */
 struct egpu_activity_card {
@@ -29,34 +23,26 @@ struct egpu_activity_card {
     _Atomic uint64_t beat_ns;     /* renewed while active: older than the lease, and the word counts for nothing */
     _Atomic uint64_t progress_ns; /* when a unit last ended, or the first was queued after a pause */
     _Atomic uint64_t wanted_ns;   /* when a launch last was made, or waited for its share */
-    _Atomic uint64_t started_ns;  /* from when the oldest work in flight could run; 0: none is */
-    _Atomic uint64_t processes;   /* of the container with work in flight here, about; 0: not said */
     uint64_t reserved0[2];
+    _Atomic uint64_t measured_ns;    /* device time by the driver's count, as the agent sums it up */
+    _Atomic uint64_t measured_at_ns; /* when it last did; 0: never */
 
-    _Atomic uint64_t busy_ns;     /* device time used so far, others' taken out */
+    _Atomic uint64_t busy_ns;     /* device time as charged so far; 0 where nothing limits it */
     _Atomic uint64_t units;       /* kernels, graph launches, memsets, copies so far */
-    _Atomic uint64_t longest_ns;  /* the longest unit so far */
+    _Atomic uint64_t longest_ns;  /* the longest unit that was measured */
     _Atomic uint64_t held_ns;     /* launches waited that long for a higher class, summed over time, not threads */
     _Atomic uint64_t capped_ns;   /* and for their own share */
-    _Atomic uint64_t queued_ns;   /* of low beside high: estimated device time of what is in flight; futex, its lower half */
-    _Atomic uint64_t turn;        /* the same: what it has had of the card, and two bits of how it stands at the gate (turns.h) */
-    _Atomic uint64_t oldest_ns;   /* of queued_ns: the unit that runs from started_ns on; 0: not known */
+    uint64_t reserved1[3];
 
     /* The share's books, for the container's own processes only. */
-    _Atomic int64_t paid_ns;       /* when all that was launched will be paid for (limiter.h) */
+    _Atomic int64_t paid_ns;       /* when all that was launched will be paid for (bucket.h) */
     _Atomic int64_t floor_paid_ns; /* the same for what low may launch while it is held */
     _Atomic uint64_t rate_ppm;     /* at which paid_ns was reckoned */
     _Atomic uint64_t last_pass_ns; /* when a launch last passed because a unit was overdue */
-    _Atomic int64_t passes_paid_ns; /* when all launches are paid for that did */
-    _Atomic int64_t burst_until_ns; /* until then the last second may hold more than the rate would allow */
-    uint64_t reserved2[2];
+    _Atomic uint64_t trued_at_ns, trued_measured_ns, trued_busy_ns; /* as they were when charges were last held against it */
+    _Atomic uint64_t scale_ppm;    /* of a measured unit that is charged, in millionths; 0: all of it */
 
-    /* What ran lately, in rows: neighbours take it from their own times. */
-    _Atomic uint32_t run_next;     /* runs[run_next % EGPU_ACTIVITY_RUNS] is written next */
-    uint32_t reserved3;
-    _Atomic uint64_t turns_ns;     /* when the card was last seen, by anybody, to leave units in their midst; 0: never */
-    uint32_t reserved4[12];
-    struct egpu_activity_run runs[EGPU_ACTIVITY_RUNS];
+    uint64_t reserved2[8 + 3 * EGPU_ACTIVITY_RUNS]; /* older libraries wrote here what ran */
 };
 
 /* One process with work in flight. Free when `owner` is 0 or its beat is older than the lease. */
@@ -64,15 +50,10 @@ struct egpu_activity_slot {
     _Atomic uint64_t owner;  /* a number of the process's own choice, not 0 */
     _Atomic uint64_t beat_ns;
     _Atomic uint32_t active; /* bit i: active on card i */
-    _Atomic uint32_t alone;  /* bit i: a unit of unknown length is in flight on card i */
+    uint32_t reserved0;
     uint64_t reserved[5];
     _Atomic uint64_t queued_ns[EGPU_ACTIVITY_CARDS]; /* estimated device time of what is in flight */
     _Atomic uint64_t due_ns[EGPU_ACTIVITY_CARDS];    /* when the oldest of it is overdue; 0: nothing is in flight */
-};
-
-/* What the container had of a card in the last second, by spans of time (limiter.h). */
-struct egpu_second {
-    _Atomic uint32_t spans[EGPU_ACTIVITY_SPANS];
 };
 
 struct egpu_activity {
@@ -81,7 +62,7 @@ struct egpu_activity {
     uint64_t reserved1[5];
     struct egpu_activity_card cards[EGPU_ACTIVITY_CARDS];
     struct egpu_activity_slot slots[EGPU_ACTIVITY_SLOTS];
-    struct egpu_second seconds[EGPU_ACTIVITY_CARDS];
+    uint32_t reserved2[31 * EGPU_ACTIVITY_CARDS];
 };
 
 static_assert(sizeof(struct egpu_activity_card) == 256 + 24 * EGPU_ACTIVITY_RUNS, "layout of a card");

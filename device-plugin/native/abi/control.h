@@ -18,7 +18,7 @@
 
 #define EGPU_CONTROL_MAGIC 0x55504745u            /* "EGPU" */
 #define EGPU_ABI_MAJOR 1u                         /* another major: not understood; a higher minor: more fields */
-#define EGPU_ABI_MINOR 1u                         /* 1: `beyond` */
+#define EGPU_ABI_MINOR 2u                         /* 1: `beyond`; 2: `unheld` */
 
 enum { EGPU_MAX_CARDS = 16, EGPU_MAX_PEERS = 128, EGPU_MAX_BEYOND = 128, EGPU_NAME_BYTES = 64 };
 
@@ -75,7 +75,8 @@ struct egpu_control {
     uint32_t low_floor_percent;                  /* of time, for low held longer than low_floor_after_ms */
     uint32_t low_floor_after_ms;
     uint32_t host_memory_mib;                    /* this container's budget for spilled memory; 0: none */
-    uint32_t reserved[9];
+    uint32_t unheld;                             /* 1: no higher class holds its launches; the driver's time slice decides */
+    uint32_t reserved[8];
     struct egpu_control_card cards[EGPU_MAX_CARDS];
     struct egpu_control_peer peers[EGPU_MAX_PEERS];
     /* From minor 1 on. */

@@ -1,5 +1,5 @@
 # Programs of the compute side's tests: what wants a card's time, and what reads the cards' timeline.
-native: $(OUT)/time-actor $(OUT)/ways-actor $(OUT)/plain-actor $(OUT)/time-judge
+native: $(OUT)/time-actor $(OUT)/ways-actor $(OUT)/plain-actor $(OUT)/rude-actor $(OUT)/time-judge
 
 $(OUT)/time-actor: tests/time_actor.c tests/actor.h $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/time_actor.c $(OUT)/libcuda.so.1 -ldl -lm -lpthread
@@ -11,6 +11,10 @@ $(OUT)/ways-actor: tests/ways_actor.c tests/actor.h $(wildcard include/*) $(OUT)
 
 $(OUT)/plain-actor: tests/plain_actor.c tests/actor.h $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
 	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/plain_actor.c $(OUT)/libcuda.so.1 -lpthread
+	mv $@.tmp $@
+
+$(OUT)/rude-actor: tests/rude_actor.c tests/actor.h programs/kernels.ptx $(wildcard include/*) $(OUT)/libcuda.so.1 | $(COMPILER)
+	$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) -o $@.tmp tests/rude_actor.c $(OUT)/libcuda.so.1 -lpthread
 	mv $@.tmp $@
 
 $(OUT)/time-judge: tests/time_judge.c fake/cuda/shared.h | $(COMPILER)

@@ -28,6 +28,7 @@ CDI_VERSION: Final = "0.6.0"
 """The first with annotations; every runtime with CDI in the kubelet's sense reads it."""
 FILE_PREFIX: Final = names.CDI_KIND.replace("/", "-") + "-"
 GRANT_ANNOTATION: Final = f"{names.DOMAIN}/grant"
+GANG_ANNOTATION: Final = f"{GRANT_ANNOTATION}-pods"
 GRANT_VERSION: Final = 1
 LIMITS_FOLDER: Final = "/etc/egpu"
 """In the container: read-only, holds ``limits.json``."""
@@ -62,6 +63,14 @@ class Grant:
     shares: tuple[CardShare, ...]
     granted_at_s: float
     """Unix time."""
+    gang_pods: int = 1
+    """Pods that run at once with this one."""
+
+    @property
+    def unheld(self) -> bool:
+        """Whether no higher class holds its launches. Another pod of the gang may wait for one of them, and
+        would spin on its own card next to high. The driver's time slice decides there."""
+        return self.share_class == "low" and self.gang_pods > 1
 
     @property
     def held(self) -> tuple[HeldShare, ...]:
@@ -134,13 +143,17 @@ def spec_of(
             edits[key] = [*edits.get(key, ()), *entries]
     record = {"version": GRANT_VERSION, **asdict(grant)}
     record["shares"] = [_plain(share) for share in grant.shares]
+    pods = str(record.pop("gang_pods"))  # an annotation of its own: older agents read the record whole
     return {
         "cdiVersion": max(CDI_VERSION, cards.cdi_version, key=_version_key),
         "kind": names.CDI_KIND,
         "devices": [
             {
                 "name": grant.name,
-                "annotations": {GRANT_ANNOTATION: json.dumps(record, separators=(",", ":"))},
+                "annotations": {
+                    GRANT_ANNOTATION: json.dumps(record, separators=(",", ":")),
+                    GANG_ANNOTATION: pods,
+                },
                 "containerEdits": edits,
             }
         ],
@@ -264,6 +277,7 @@ def read_grant(path: Path) -> Grant | None:
             raise ValueError("written by another version")
         record["shares"] = tuple(CardShare.model_validate(share) for share in record["shares"])
         record["ids"] = tuple(str(one) for one in record["ids"])
+        record["gang_pods"] = int(device["annotations"].get(GANG_ANNOTATION, 1))
         grant = Grant(**record)
         if path.name != f"{FILE_PREFIX}{grant.name}.json":
             raise ValueError(f"names device {grant.name}")

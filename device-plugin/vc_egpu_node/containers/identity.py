@@ -181,6 +181,7 @@ class Identity:
             native=cards.native,
             shares=cards.containers[ref.container],
             granted_at_s=time.time(),
+            gang_pods=cards.gang_pods or 1,
         )
 
     def restore(self, grant: Grant) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 CONTROL_MAGIC: Final = 0x55504745
 ABI_MAJOR: Final = 1
-ABI_MINOR: Final = 1
+ABI_MINOR: Final = 2
 MAX_CARDS: Final = 16
 MAX_PEERS: Final = 128
 MAX_BEYOND: Final = 128
@@ -92,7 +92,8 @@ class ControlPage(ctypes.LittleEndianStructure):
         ("low_floor_percent", ctypes.c_uint32),
         ("low_floor_after_ms", ctypes.c_uint32),
         ("host_memory_mib", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32 * 9),
+        ("unheld", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32 * 8),
         ("cards", ControlCard * MAX_CARDS),
         ("peers", ControlPeer * MAX_PEERS),
         ("beyond_bytes", ctypes.c_uint64 * MAX_CARDS),
@@ -172,9 +173,9 @@ class ActivityCard(ctypes.LittleEndianStructure):
         ("beat_ns", ctypes.c_uint64),
         ("progress_ns", ctypes.c_uint64),
         ("wanted_ns", ctypes.c_uint64),
-        ("started_ns", ctypes.c_uint64),
-        ("processes", ctypes.c_uint64),
         ("reserved0", ctypes.c_uint64 * 2),
+        ("measured_ns", ctypes.c_uint64),
+        ("measured_at_ns", ctypes.c_uint64),
         ("busy_ns", ctypes.c_uint64),
         ("units", ctypes.c_uint64),
         ("longest_ns", ctypes.c_uint64),
@@ -201,6 +202,11 @@ class ActivityPage(ctypes.LittleEndianStructure):
 def namespace_at(place: int) -> int:
     """Where in a usage page a slot says of which PID namespace it is."""
     return UsagePage.slots.offset + place * ctypes.sizeof(UsageSlot) + UsageSlot.pid_namespace.offset
+
+
+def measured_at(card: int) -> int:
+    """Where in an activity page the driver's count of a card lies, and behind it the time of that count."""
+    return ActivityPage.cards.offset + card * ctypes.sizeof(ActivityCard) + ActivityCard.measured_ns.offset
 
 
 USAGE_BYTES: Final = ctypes.sizeof(UsagePage)

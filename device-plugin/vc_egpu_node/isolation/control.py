@@ -92,6 +92,8 @@ class Control:
     limits: tuple[Limit, ...]
     peers: tuple[Peer, ...] = ()
     suspended: bool = False
+    unheld: bool = False
+    """No higher class holds its launches."""
     timings: Timings = field(default_factory=Timings)
     host_memory_mib: int = 0
     beyond: Beyond = NOTHING
@@ -127,12 +129,14 @@ def controls(
     facts: Mapping[tuple[str, str], CardFacts],
     timings: Timings,
     suspended: frozenset[str] = frozenset(),
+    let_go: frozenset[str] = frozenset(),
     beyond: Mapping[str, Beyond] | None = None,
 ) -> dict[str, Control]:
     """The pages of the containers named in ``wanted``.
 
     ``paged`` names the containers that have pages: others have no activity to look at. ``facts`` is by
-    container name and card UUID, ``beyond`` by container name. Raises :class:`ControlError`.
+    container name and card UUID, ``beyond`` by container name. ``let_go`` names those of pods that
+    end. Raises :class:`ControlError`.
     """
     everyone = list(grants)
     by_name = {grant.name: grant for grant in everyone}
@@ -154,6 +158,7 @@ def controls(
             limits=tuple(_limit(grant, share, facts, on_card[share.uuid]) for share in grant.shares),
             peers=_peers(grant, near.values(), pod_cards),
             suspended=name in suspended,
+            unheld=grant.unheld or name in let_go,
             timings=timings,
             host_memory_mib=sum(share.memory_mib - share.on_card_mib for share in grant.shares),
             beyond=(beyond or {}).get(name, NOTHING),
@@ -226,6 +231,7 @@ def encode(control: Control, *, sequence: int, generation: int) -> bytes:
         name=control.name.encode(),
         own_class=control.own_class,
         suspended=int(control.suspended),
+        unheld=int(control.unheld),
         card_count=len(control.limits),
         peer_count=len(control.peers),
         host_memory_mib=control.host_memory_mib,
@@ -279,6 +285,7 @@ def decode(data: bytes) -> Control | None:
                 for peer in page.peers[: page.peer_count]
             ),
             suspended=bool(page.suspended),
+            unheld=bool(page.unheld),
             timings=Timings(**{key: getattr(page, key) for key in Timings.__dataclass_fields__}),
             host_memory_mib=page.host_memory_mib,
             beyond=Beyond(

@@ -60,8 +60,10 @@ class Isolation:
         self._borrowed: set[tuple[str, str]] = set()
         """What a context costs there was seen in other containers only."""
         self._beyond: dict[str, Beyond] = {}
+        self._measured: dict[tuple[str, int], int] = {}
         self._paged: set[str] = set()
         self._closed: set[str] = set()
+        self._let_go: frozenset[str] = frozenset()
         for path in folder.glob(f"*/{CONTROL_NAME}"):
             name = path.parent.name
             self._paged.add(name)
@@ -155,6 +157,23 @@ class Isolation:
             self._closed = self._closed | names if closed else self._closed - names
             self._update(list(grants), names)
 
+    def let_go(self, leaving: Iterable[Grant], grants: Callable[[], Iterable[Grant]]) -> None:
+        """Hold no launch of these containers, and of no others for that reason; ``grants``: all of the
+        node."""
+        with self._lock:
+            names = frozenset(grant.name for grant in leaving) & self._paged
+            changed, self._let_go = names ^ self._let_go, names
+            if changed:
+                self._update(list(grants()), changed)
+
+    def tell_measured(self, figures: Mapping[str, Mapping[int, int]], at_ns: int) -> None:
+        """Add device time in ns, by container and index of its card, as the driver counted it up to then."""
+        with self._lock:
+            for name, by_card in figures.items():
+                for card, more_ns in by_card.items() if name in self._paged else ():
+                    self._measured[name, card] = self._measured.get((name, card), 0) + more_ns
+                    self.pages.tell_measured(name, card, self._measured[name, card], at_ns)
+
     def learnt(self, name: str, uuid: str, context_bytes: int) -> None:
         """What one process's context costs on that card, as seen in that container."""
         with self._lock:
@@ -237,6 +256,7 @@ class Isolation:
         self._paged.discard(name)
         self._closed.discard(name)
         self._beyond.pop(name, None)
+        self._measured = {key: value for key, value in self._measured.items() if key[0] != name}
         self._said.pop(name, None)
         for file in (self.file(name), self.seed(name)):
             self._written.pop(file.path, None)
@@ -258,6 +278,7 @@ class Isolation:
             facts=self._facts,
             timings=self._timings(),
             suspended=frozenset(self._closed),
+            let_go=self._let_go,
             beyond=self._beyond,
         )
 

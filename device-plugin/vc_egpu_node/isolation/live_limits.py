@@ -61,6 +61,7 @@ def _after(grant: Grant, cards: Cards, pod_uid: str, node: str) -> Grant:
         epoch=epoch,
         share_class=cards.share_class,
         core_policy=cards.core_policy,
+        gang_pods=cards.gang_pods or grant.gang_pods,
         shares=tuple(shares[uuid] for uuid in own),  # their order on the page is the container's own
     )
 
@@ -91,14 +92,18 @@ class LiveLimits:
         self._refused: dict[str, str] = {}
 
     def apply(self) -> int:
-        """Look at every pod that holds cards; how many containers' limits changed."""
+        """Look at every pod that holds cards; how many containers' limits changed. Pods that are being
+        deleted are let go: their programs have to come to their handlers."""
         if not self._pods.synced:
             return 0
         by_pod: dict[str, list[Grant]] = {}
         for grant in self._grants.all():
             by_pod.setdefault(grant.pod_uid, []).append(grant)
         changed: list[Grant] = []
-        for pod in self._pods.views():
+        views = list(self._pods.views())
+        leaving = {pod.uid for pod in views if pod.terminating}
+        self._isolation.let_go((one for uid in leaving for one in by_pod.get(uid, ())), self._grants.all)
+        for pod in views:
             if pod.uid in by_pod and pod.cards is not None and not pod.ended:
                 changed += self._of_pod(pod, pod.cards, by_pod[pod.uid])
         self._refused = {uid: text for uid, text in self._refused.items() if uid in by_pod}

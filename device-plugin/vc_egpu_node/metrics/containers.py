@@ -53,10 +53,10 @@ def _used(view: View, accounts: Mapping[ShareKey, Account]) -> Iterator[Metric]:
         use, account, tells = uses.get(key), accounts.get(key), view.tells(key[3])
         if tells:
             memory.add_metric(key, use.memory_mib * MIB if use is not None else 0)
-        if account is not None:
-            compute.add_metric(key, account.activity.busy_s)
-        elif tells:
+        if tells or key in view.compute_s:
             compute.add_metric(key, view.compute_s.get(key, 0.0))
+        elif account is not None:
+            compute.add_metric(key, account.activity.busy_s)
     yield from (memory, compute)
 
 

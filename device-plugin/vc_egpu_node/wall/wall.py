@@ -23,6 +23,7 @@ from vc_egpu_node.isolation import accounts
 from vc_egpu_node.isolation.accounts import Activity, ContextCost, Usage
 from vc_egpu_node.isolation.control import Timings
 from vc_egpu_node.isolation.lifecycle import Isolation
+from vc_egpu_node.isolation.measured import MOST_GAP_NS, measured
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE
 from vc_egpu_node.isolation.unseen_memory import Beyond, Books, Process, Shown
 from vc_egpu_node.wall import offences
@@ -122,6 +123,7 @@ class SecondWall:
         self._closed: frozenset[str] = frozenset()
         """Whose launches waited at the last look."""
         self._looks = -1
+        self._measured_at_ns = 0
         self._due = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="second-wall", daemon=True)
@@ -202,6 +204,7 @@ class SecondWall:
         }
         beyond = {one.name: self._books.figures(one, allowances[one.name].memory_mib) for one in limited}
         self._isolation.tell_beyond(beyond, self._grants())
+        self._tell_measured(limited, seen, untold)
         self._samples = dict.fromkeys(_watched(grants, pages), (0, 0))
         judged = offences.judge(seen, allowances, untold)
         self._strikes, proven = offences.strike(self._strikes, judged, untold)
@@ -239,6 +242,15 @@ class SecondWall:
             hang_ms=timings.hang_ms,
         )
 
+    def _tell_measured(self, limited: Iterable[Grant], seen: Iterable[Seen], untold: frozenset[str]) -> None:
+        """What the driver counted since the last look, by container and card: libraries hold it against what
+        they charged."""
+        now_ns = time.monotonic_ns()
+        passed_ns, self._measured_at_ns = now_ns - self._measured_at_ns, now_ns
+        if passed_ns <= MOST_GAP_NS:
+            percents = ((one.owner, one.uuid, one.sm_percent) for one in seen)
+            self._isolation.tell_measured(measured(limited, percents, untold, passed_ns), now_ns)
+
     def _away(self) -> frozenset[str]:
         """Containers that are suspended, or were at the look before: the driver may have been asked before
         they were back. What they will have again is not gone."""
@@ -267,7 +279,7 @@ class SecondWall:
         if after != before:
             self._isolation.keep_ceilings(grant.name, after)
         held: frozenset[str] = frozenset()
-        if grant.share_class == "low" and grant.name in pages:
+        if grant.share_class == "low" and not grant.unheld and grant.name in pages:
             samples = (self._samples.get(key, (0, 0)) for key in _higher(grant, grants, pages))
             if offences.held_through(samples):
                 held = frozenset(memory)

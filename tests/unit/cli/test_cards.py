@@ -5,8 +5,9 @@ import pytest
 from unit.cli import documents as docs
 from vc_egpu.cli.live import forms
 from vc_egpu.cli.views import cards, render
+from vc_egpu.volcano.words.annotations import Cards
 from vc_egpu.volcano.words.model_table import ModelTable
-from vc_egpu.volcano.words.names import CORDONED_CARDS
+from vc_egpu.volcano.words.names import CARDS, CORDONED_CARDS
 
 
 def shown(report: cards.CardsReport) -> str:
@@ -157,3 +158,18 @@ def test_no_number_is_cut_off_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPat
     text = shown(cards.report([docs.node("n1", docs.card("GPU-a"))], [pod]))
     assert "61440 of 98304" in text
     assert "a-pod-with-a-name-of-some-length" in text
+
+
+def test_low_gangs_of_several_pods_are_named_where_high_is_on_their_card() -> None:
+    """Their launches are not held: high's latency is that of the driver's time slices."""
+    pods = [
+        docs.pod("train-0", cards={"GPU-a": (1024, 10)}, share_class="low"),
+        docs.pod("train-1", cards={"GPU-b": (1024, 10)}, share_class="low"),
+        docs.pod("single-0", cards={"GPU-a": (1024, 10)}, share_class="low"),
+        docs.pod("infer-0", cards={"GPU-a": (1024, 10)}, share_class="high"),
+    ]
+    for pod in pods[:2]:
+        own = Cards.decode(pod["metadata"]["annotations"][CARDS])
+        pod["metadata"]["annotations"][CARDS] = own.model_copy(update={"gang_pods": 2}).encode()
+    (note,) = cards.report([docs.node("n1", docs.card("GPU-a"), docs.card("GPU-b", 1))], pods).notes
+    assert note.startswith("n1 card 0: ml/train-0 is one of 2 pods of a low gang.")

@@ -51,6 +51,7 @@ class Share:
     physical_bytes: int | None = None
     context_bytes: int = CONTEXT_MIB * MIB
     flags: int = 0
+    core_policy: int = 0
 
 
 def control_page(shares: Iterable[Share], *, host_mib: int = 0, sequence: int = 2) -> bytes:
@@ -64,7 +65,7 @@ def control_page(shares: Iterable[Share], *, host_mib: int = 0, sequence: int = 
             one.memory_bytes if one.physical_bytes is None else one.physical_bytes,
             one.context_bytes,
             100,
-            0,
+            one.core_policy,
             100,
             one.flags,
         )

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from symbols.actor import PLENTY, Outcome
+from symbols.actor import PLENTY, SOFT, Outcome
 from symbols.headers import committed, from_wheels
 from symbols.rows import LEFT_OUT, NATIVE, found_by_threads, rows, wrapped
 from symbols.table import DOCUMENT, DONE, REPOSITORY, Group, document, groups
@@ -35,7 +35,7 @@ Outcomes = dict[tuple[str, bool], Outcome]
 
 def _said(way: str, folder: Path, scratch: Path) -> str:
     """What a program says that finds the driver of ``folder``, which tells who called it, in that way."""
-    world = World(scratch, [Share(uuid, PLENTY) for uuid in UUIDS[:2]])
+    world = World(scratch, [Share(uuid, PLENTY, core_policy=SOFT) for uuid in UUIDS[:2]])
     (world.usage.parent / "activity").write_bytes(bytes(ACTIVITY_BYTES))
     run = subprocess.run(
         [sys.executable, "-m", "symbols.actor", way, folder, KERNELS, world.control],

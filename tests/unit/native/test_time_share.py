@@ -125,7 +125,7 @@ def test_streams_side_by_side_have_one_share(machine: Machine) -> None:
     machine.mode = "overlap"
     machine.add(Box("a", HARD, 30))
     (said,) = machine.together([machine.start("a", "beside", 2.2, f"{5 * MS},100000,50000")])
-    assert 0 < machine.busiest_second_ns(said["pid"]) < 0.36 * SECOND_NS
+    assert 0 < machine.busiest_second_ns(said["pid"]) < 0.42 * SECOND_NS
 
 
 RACERS = (

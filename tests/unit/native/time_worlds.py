@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import time
 from bisect import bisect_left
@@ -41,6 +42,8 @@ class Box:
     lease_ms: int = 500
     hang_ms: int = 30_000
     suspended: bool = False
+    unheld: bool = False
+    """No higher class holds its launches."""
     pod: str = ""
     """Containers of one pod name it; empty: it is the only one of its pod."""
 
@@ -166,6 +169,7 @@ class Machine:
             name=box.name.encode(),
             own_class=box.share_class,
             suspended=int(box.suspended),
+            unheld=int(box.unheld),
             card_count=len(box.cards),
             hysteresis_us=500,
             lease_ms=box.lease_ms,
@@ -207,7 +211,8 @@ class Machine:
         *words: object,
         preload: bool = True,
         program: Path = BUILD / "time-actor",
-        **environment: str,
+        environment: Mapping[str, str] | None = None,
+        **more: str,
     ) -> Running:
         """A program of tests/time_actor.c in a container, ready to begin."""
         foreign = ("FAKE_", "EGPU_", "LD_")
@@ -226,7 +231,7 @@ class Machine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=kept | ours | environment,
+            env=kept | ours | dict(environment or {}) | more,
         )
         running = Running(process, self.boxes[box])
         self.running.append(running)
@@ -307,6 +312,23 @@ class Machine:
             assert program.process.poll() is None, f"{program.box.name} ended: {program.process.returncode}"
             assert time.monotonic() < deadline, f"{program.box.name}: {self.used(0, EVER)}"
             time.sleep(0.05)
+
+    def agent(self, seconds: float, step_s: float = 0.5) -> None:
+        """Does what a node agent does: tells each page what the driver counted, in whole percents."""
+        counted = dict.fromkeys(self.boxes, 0)
+        before_ns = time.monotonic_ns()
+        until_ns = before_ns + int(seconds * SECOND_NS)
+        while before_ns < until_ns:
+            time.sleep(step_s)
+            now_ns = time.monotonic_ns()
+            used = self.used(before_ns, now_ns)
+            for name in self.boxes:
+                pids = {one.process.pid for one in self.running if one.box.name == name}
+                busy_ns = sum(one.busy_ns for (pid, card), one in used.items() if pid in pids and card == 0)
+                counted[name] += round(100 * busy_ns / (now_ns - before_ns)) * (now_ns - before_ns) // 100
+                with (self.peers / name).open("r+b", buffering=0) as page:
+                    os.pwrite(page.fileno(), struct.pack("<QQ", counted[name], now_ns), abi.measured_at(0))
+            before_ns = now_ns
 
     def together(self, programs: Iterable[Running], timeout_s: float = 60) -> list[dict[str, Any]]:
         """Begins them all and waits for their ends."""

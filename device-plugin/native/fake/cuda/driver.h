@@ -120,7 +120,7 @@ struct visible_card {
 };
 
 struct driver {
-    bool ready, forked, faults, checkpointable;
+    bool ready, forked, faults, checkpointable, rude;
     _Atomic bool over; /* its exit handler has begun, and takes time: FAKE_CUDA_EXIT_US */
     int version;
     struct fc_shared *s;
@@ -252,3 +252,10 @@ CUresult capture_event_record(CUstream stream, CUevent event, bool external);
 CUresult capture_event_wait(CUstream stream, CUevent event, bool external);
 /* Work in the default stream while a stream that it would wait for is captured. */
 CUresult capture_implies(CUstream stream);
+
+/* --- rude.c: FAKE_CUDA_HOST_TIME, FAKE_CUDA_LOAD_US, FAKE_CUDA_CALLS ------------------------------ */
+void rude_begin(void);
+void rude_end(void);
+void rude_call(const char *name); /* where driver.rude */
+void rude_record(bool timed);
+void rude_load(const void *function, const unsigned grid[3]);

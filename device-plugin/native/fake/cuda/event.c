@@ -65,9 +65,10 @@ CUresult event_record(CUevent event, CUstream stream) {
 
 static CUresult record(CUevent event, CUstream handle, unsigned flags) {
     CUstream stream;
-    ENTER();
+    TRY(enter("cuEventRecord"));
     if (flags & ~1u) return CUDA_ERROR_INVALID_VALUE;
     TRY(event_of(event));
+    rude_record(!(event->flags & CU_EVENT_DISABLE_TIMING));
     TRY(stream_of(handle, &stream));
     if (stream->capture) return capture_event_record(stream, event, flags & CU_EVENT_RECORD_EXTERNAL);
     return event_record(event, stream);

@@ -61,6 +61,7 @@ static void called_too_late(const char *name) {
 
 CUresult enter(const char *name) {
     if (driver.over) called_too_late(name);
+    if (driver.rude) rude_call(name);
     if (!driver.ready || driver.forked) return CUDA_ERROR_NOT_INITIALIZED;
     if (atomic_load_explicit(&driver.s->processes[driver.slot].checkpoint, memory_order_relaxed)) wait_for_restore();
     if (atomic_load_explicit(&driver.dmabufs, memory_order_relaxed)) dmabufs_settle();
@@ -189,6 +190,7 @@ static CUresult start(void) {
     driver.noise_percent = (unsigned)setting("FAKE_CUDA_NOISE_PERCENT", 20);
     driver.checkpointable = atoi(state->driver) >= 570;
     read_faults();
+    rude_begin();
     pthread_atfork(NULL, NULL, child);
     driver.ready = true;
     return CUDA_SUCCESS;
@@ -206,6 +208,7 @@ API CUresult cuInit(unsigned flags) {
 /* An orderly end leaves nothing for others to clear away. */
 __attribute__((destructor)) static void finish(void) {
     if (!driver.ready || driver.forked) return;
+    rude_end();
     driver.over = driver.exit_us != 0;
     driver.ready = false;
     fc_lock(driver.s, driver.slot);

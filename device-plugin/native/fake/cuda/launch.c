@@ -98,6 +98,7 @@ static CUresult launch(CUfunction function, struct shape shape, CUstream handle,
     memcpy(what.grid, shape.grid, sizeof what.grid);
     memcpy(what.block, shape.block, sizeof what.block);
     what.shared_bytes = shape.shared;
+    rude_load(function, shape.grid);
     if (stream->capture) {
         struct node_content content = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .launch = what};
         return capture_add(stream, &content);

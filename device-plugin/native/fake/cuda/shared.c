@@ -38,7 +38,11 @@ static int open_shared(const char *path, bool create) {
 }
 
 static void fill(struct fc_shared *s, size_t bytes, size_t log_offset) {
-    const char *mode = getenv("FAKE_CUDA_MODE");
+    const char *mode = getenv("FAKE_CUDA_MODE"), *slice = getenv("FAKE_CUDA_SLICE_US");
+    const char *scatter = getenv("FAKE_CUDA_SCATTER"), *connections = getenv("FAKE_CUDA_CONNECTIONS");
+    s->slice_ns = slice && atoi(slice) > 0 ? (uint64_t)atoi(slice) * 1000 : FC_SLICE_NS;
+    s->scatters = scatter && atoi(scatter) > 0;
+    s->connections = connections && atoi(connections) > 0 ? (uint32_t)atoi(connections) : 0;
     s->version = FC_VERSION;
     s->bytes = bytes;
     s->log_offset = log_offset;

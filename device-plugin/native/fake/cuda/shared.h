@@ -148,6 +148,9 @@ struct fc_shared {
     struct fc_handle handles[FC_HANDLES];
     struct fc_meeting meetings[FC_MEETINGS];
     struct fc_unit units[FC_UNITS];
+    uint64_t slice_ns;    /* FAKE_CUDA_SLICE_US */
+    uint32_t scatters;    /* FAKE_CUDA_SCATTER: one event in twenty seems 10 to 30 us late */
+    uint32_t connections; /* FAKE_CUDA_CONNECTIONS: hardware queues of a context; 0: one for each stream */
     /* then, at log_offset, log_count times struct fc_stretch */
 };
 

@@ -61,12 +61,18 @@ static void log_stretch(struct fc_shared *s, struct fc_unit *unit, uint64_t end,
     add_busy(card->buckets, unit->run_start, end);
 }
 
+/* What an event's time is off by. */
+static uint64_t scatter(const struct fc_shared *s, uint64_t seq) {
+    const uint64_t dice = seq * 0x9E3779B97F4A7C15ull >> 32;
+    return s->scatters && dice % 20 == 0 ? 10000 + dice / 20 % 20000 : 0;
+}
+
 static void complete(struct fc_shared *s, uint32_t index) {
     struct fc_unit *unit = head_of(s, &s->streams[index]);
     if (unit->kind == FC_MARK) {
         struct fc_event *event = &s->events[unit->event];
         if (unit->serial >= event->done_serial) {
-            event->time = s->clock;
+            event->time = s->clock + scatter(s, unit->seq);
             atomic_store_explicit(&event->done_serial, unit->serial, memory_order_release);
         }
     }
@@ -91,10 +97,23 @@ static bool in_turn(const struct fc_shared *s, const struct fc_stream *stream, c
     return true;
 }
 
+/* Streams of a context share its hardware queues: what is in front there was queued before. Host functions and copies
+ * have queues of their own. */
+static bool queue_free(const struct fc_shared *s, const struct fc_stream *stream, const struct fc_unit *unit) {
+    const uint32_t index = (uint32_t)(stream - s->streams);
+    for (uint32_t i = s->cards[stream->card].active; s->connections && i != FC_NONE; i = s->streams[i].next_active) {
+        const struct fc_stream *other = &s->streams[i];
+        const struct fc_unit *first = &s->units[other->head];
+        if (other != stream && other->context == stream->context && i % s->connections == index % s->connections &&
+            first->seq < unit->seq && first->kind != FC_COPY_HOST && first->kind != FC_HOST) return false;
+    }
+    return true;
+}
+
 static bool ready(const struct fc_shared *s, const struct fc_stream *stream) {
     const struct fc_unit *unit = &s->units[stream->head];
     if (unit->flags & FC_RUNNING) return true;
-    if (!in_turn(s, stream, unit)) return false;
+    if (!queue_free(s, stream, unit) || !in_turn(s, stream, unit)) return false;
     if (unit->kind == FC_WAIT) return s->events[unit->event].done_serial >= unit->serial;
     if (unit->kind == FC_HOST) return !(unit->flags & FC_REACHED) || unit->flags & FC_OVER;
     return true;
@@ -225,7 +244,7 @@ static uint64_t slice_end(const struct fc_shared *s, const struct fc_card *card)
     if (card->mode == FC_FIFO || card->current == FC_NONE || next_context(s, card) == FC_NONE) return FC_NEVER;
     /* Slices go on from the first while nobody else wants the card. */
     uint64_t since = s->clock - card->slice_start;
-    return card->slice_start + (since / FC_SLICE_NS + 1) * FC_SLICE_NS;
+    return card->slice_start + (since / s->slice_ns + 1) * s->slice_ns;
 }
 
 static uint64_t card_next(const struct fc_shared *s, const struct fc_card *card) {

@@ -109,7 +109,7 @@ static bool take_slot(struct egpu_activity_slot *one, uint64_t number, int64_t n
     if (lives(one, now_ns, lease_ns) || !atomic_compare_exchange_strong(&one->owner, &owner, number))
         return false;
     one->beat_ns = (uint64_t)now_ns;
-    one->active = one->alone = 0;
+    one->active = 0;
     for (int card = 0; card < EGPU_ACTIVITY_CARDS; card++) {
         one->queued_ns[card] = one->due_ns[card] = 0;
         if (egpu_announced[card])
@@ -163,7 +163,6 @@ static void slot_again(int64_t now_ns, uint64_t lease_ns) {
     const uint64_t number = own_number();
     struct egpu_activity_slot *slot = find_slot(number, now_ns, lease_ns);
     if (slot != &nowhere) {
-        slot->alone = nowhere.alone;
         for (int card = 0; card < EGPU_ACTIVITY_CARDS; card++) {
             slot->queued_ns[card] = nowhere.queued_ns[card];
             slot->due_ns[card] = nowhere.due_ns[card];
@@ -187,7 +186,7 @@ void egpu_slot_leave(void) {
     if (!is_own(slot) || slot < page->slots || slot >= page->slots + EGPU_ACTIVITY_SLOTS)
         return;
     atomic_fetch_and(&page->slots_used, ~egpu_own_slot_bit(page, slot));
-    slot->active = slot->alone = 0;
+    slot->active = 0;
     for (int card = 0; card < EGPU_ACTIVITY_CARDS; card++)
         slot->queued_ns[card] = slot->due_ns[card] = 0;
     slot->owner = 0;
@@ -203,10 +202,8 @@ __attribute__((destructor)) static void leave(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     for (int card = 0; card < EGPU_ACTIVITY_CARDS; card++)
-        if (slot->active >> card & 1) {
+        if (slot->active >> card & 1)
             egpu_say_idle(card, (int64_t)time.tv_sec * 1000000000 + time.tv_nsec, 1000000000, true);
-            page->cards[card].started_ns = 0;
-        }
     egpu_slot_leave();
 }
 
@@ -263,12 +260,11 @@ struct egpu_others egpu_others_in_flight(int card, int64_t now_ns, uint64_t leas
     for (; used != 0; used &= used - 1) {
         int i = __builtin_ctzll(used);
         const struct egpu_activity_slot *slot = &page->slots[i % EGPU_ACTIVITY_SLOTS];
-        if (slot == self || (slot->queued_ns[card] == 0 && !(slot->alone >> card & 1)) || !lives(slot, now_ns, lease_ns))
+        if (slot == self || (slot->queued_ns[card] == 0 && slot->due_ns[card] == 0) || !lives(slot, now_ns, lease_ns))
             continue;
         sum.queued_ns = egpu_add(sum.queued_ns, slot->queued_ns[card]);
-        sum.count++;
-        sum.alone |= slot->alone >> card & 1;
         uint64_t due = slot->due_ns[card];
+        sum.count += due != 0;
         if (due != 0 && (sum.due_ns == 0 || due < sum.due_ns))
             sum.due_ns = due;
     }

@@ -14,7 +14,6 @@ struct egpu_near {
     int own_card; /* index of the card in this container's control page, -1: a card of another container of the pod */
     bool above;   /* of a higher class than this container: holds it while active */
     bool below;   /* of a lower class: waits for this container */
-    bool even;    /* low as this container: one bound for both of what may be in flight (turns.h) */
 };
 
 struct egpu_near_all {
@@ -67,8 +66,8 @@ static inline bool egpu_claim_holds(const struct egpu_claim *claim, int64_t now_
 const struct egpu_near *egpu_holder(const struct egpu_near_all *all, const struct egpu_control *control,
                                              int64_t now_ns);
 
-/* Waits until the word is another than `seen`, or the time is up. */
-void egpu_word_wait(const struct egpu_near *near, uint32_t seen, int64_t wait_ns);
+/* Waits until the word is another than `seen`, or the time is up. True: a signal came. */
+bool egpu_word_wait(const struct egpu_near *near, uint32_t seen, int64_t wait_ns);
 
 /* This process's place among those of the container that have work in flight; taken at need. */
 struct egpu_activity_slot *egpu_slot_own(int64_t now_ns, uint64_t lease_ns);
@@ -83,7 +82,7 @@ void egpu_say_active(int card, int64_t now_ns, uint64_t lease_ns, bool tell);
 void egpu_say_idle(int card, int64_t now_ns, uint64_t lease_ns, bool wake);
 
 /* What the other processes of this container have in flight on the card. */
-struct egpu_others { uint64_t queued_ns, due_ns; bool alone; uint32_t count; /* processes that have any */ };
+struct egpu_others { uint64_t queued_ns, due_ns; uint32_t count; /* processes that have any */ };
 struct egpu_others egpu_others_in_flight(int card, int64_t now_ns, uint64_t lease_ns);
 
 static inline uint64_t egpu_own_slot_bit(const struct egpu_activity *page, const struct egpu_activity_slot *slot) {

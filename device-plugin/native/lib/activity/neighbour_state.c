@@ -14,6 +14,7 @@
 #endif
 enum {
     LINE = 64,           /* of a card's page: word, beat and progress, all that says whether it holds */
+    COPIED = 128,        /* and the line that says what it used */
     LISTENED = 64,       /* of the 128 that the kernel takes: 1.5 KiB of stack; beside more, launches look themselves */
     WORD_OF_32_BITS = 2, /* FUTEX_32 */
 };
@@ -59,9 +60,9 @@ static void copy_above(const struct egpu_near_all *all, size_t bytes, int64_t no
 void egpu_near_words(const struct egpu_near_all *all, int64_t now_ns) { copy_above(all, LINE, now_ns); }
 
 void egpu_near_copy(const struct egpu_near_all *all, int64_t now_ns) {
-    copy_above(all, sizeof *all->near[0].card, now_ns);
+    copy_above(all, COPIED, now_ns);
     for (uint32_t i = all->above; i < all->count; i++)
-        egpu_near_copy_card(&all->near[i], sizeof *all->near[i].card);
+        egpu_near_copy_card(&all->near[i], COPIED);
     atomic_store_explicit(&copied_ns, now_ns, memory_order_relaxed);
 }
 
@@ -128,8 +129,10 @@ bool egpu_near_listen(const struct egpu_near_all *all, const struct egpu_control
     return wrong == 0; /* else one was cut short: nothing to wait on */
 }
 
-void egpu_word_wait(const struct egpu_near *near, uint32_t seen, int64_t wait_ns) {
+bool egpu_word_wait(const struct egpu_near *near, uint32_t seen, int64_t wait_ns) {
     struct timespec time = {wait_ns / 1000000000, wait_ns % 1000000000};
-    syscall(SYS_futex, &near->there->word, FUTEX_WAIT, seen, &time, NULL, 0);
+    const long result = syscall(SYS_futex, &near->there->word, FUTEX_WAIT, seen, &time, NULL, 0);
+    const bool signalled = result != 0 && errno == EINTR;
     atomic_store_explicit(&words_at_ns, 0, memory_order_relaxed); /* look again */
+    return signalled;
 }

@@ -100,8 +100,7 @@ static void add_peer(struct egpu_near_all *list, const struct egpu_control *cont
                      const struct egpu_control_peer *peer, bool only_above) {
     const bool low = control->own_class == EGPU_CLASS_LOW, high = control->own_class == EGPU_CLASS_HIGH;
     const struct egpu_near how = {.above = low && peer->peer_class == EGPU_CLASS_HIGH,
-                                  .below = high && peer->peer_class == EGPU_CLASS_LOW,
-                                  .even = low && peer->peer_class == EGPU_CLASS_LOW};
+                                  .below = high && peer->peer_class == EGPU_CLASS_LOW};
     if (how.above != only_above)
         return;
     const struct egpu_activity *page = map_peer(peer->name);

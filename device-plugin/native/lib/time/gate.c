@@ -1,7 +1,6 @@
 #include "gate.h"
 
 #include "../base/internal.h"
-#include "limiter.h"
 
 static int64_t earliest(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -15,8 +14,8 @@ static struct egpu_gate_out wait_until(enum egpu_reason reason, const struct egp
 }
 
 /* How long after the last launch that was let through the next one is. */
-static int64_t pass_step(int64_t given_ns, uint32_t passes) {
-    int64_t step = given_ns / 8 > EGPU_PASS_STEP_NS ? given_ns / 8 : EGPU_PASS_STEP_NS;
+static int64_t pass_step(uint32_t passes) {
+    int64_t step = EGPU_PASS_STEP_NS;
     for (uint32_t i = 1; i < passes && step < EGPU_PASS_MAX_NS; i++)
         step += step / 2;
     return step < EGPU_PASS_MAX_NS ? step : EGPU_PASS_MAX_NS;
@@ -25,37 +24,25 @@ static int64_t pass_step(int64_t given_ns, uint32_t passes) {
 static bool may_pass_overdue(const struct egpu_gate_in *in) {
     if (in->due_ns == 0 || in->now_ns < in->due_ns)
         return false;
-    if (in->passes_paid_ns > in->now_ns && in->passes_paid_ns - in->now_ns <= EGPU_PASS_FAR_NS)
-        return false;
-    return in->passes == 0 || in->last_pass_ns > in->now_ns || in->now_ns - in->last_pass_ns >= pass_step(in->given_ns, in->passes);
+    return in->passes == 0 || in->last_pass_ns > in->now_ns || in->now_ns - in->last_pass_ns >= pass_step(in->passes);
 }
 
 static bool fits_bound(const struct egpu_gate_in *in) {
-    if (in->bound_ns == 0)
-        return true;
-    if (in->others_turn)
+    if (!in->unit_known && in->unknown >= EGPU_UNKNOWN_MOST)
         return false;
-    if (in->in_flight == 0 && !in->alone && in->beside_ns == 0)
+    if (in->bound_ns == 0 || in->in_flight == 0)
         return true;
-    if (in->alone || !in->unit_known || (in->window != 0 && in->in_flight >= in->window))
-        return false;
-    if (in->spare)
-        return true;
-    const uint64_t queued_ns = egpu_add(in->queued_ns, in->beside_ns);
-    return queued_ns <= in->bound_ns && in->unit_ns <= in->bound_ns - queued_ns;
+    return in->unit_known && in->queued_ns <= in->bound_ns && in->unit_ns <= in->bound_ns - in->queued_ns;
 }
 
 struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in) {
     if (in->suspended)
         return wait_until(EGPU_WAIT_SUSPEND, in, INT64_MAX);
-
-    bool paid = egpu_limiter_free(in->paid_ns, in->rate_ppm, in->now_ns + in->ahead_ns);
-    bool full = in->second_ns != 0 && in->used_ns >= in->second_ns;
-    bool fits = fits_bound(in);
-    bool would_wait = in->held || !paid || full || !fits;
-    if (would_wait && may_pass_overdue(in))
+    const bool paid = in->paid_ns <= in->now_ns, fits = fits_bound(in);
+    if ((in->held || !paid || !fits) && may_pass_overdue(in))
         return (struct egpu_gate_out){.reason = EGPU_PASS_OVERDUE};
-
+    if ((in->held || !paid || !fits) && in->signalled)
+        return (struct egpu_gate_out){.reason = EGPU_PASS_SIGNAL};
     if (in->held) {
         if (in->floor_ppm == 0)
             return wait_until(EGPU_WAIT_HELD, in, INT64_MAX);
@@ -64,39 +51,16 @@ struct egpu_gate_out egpu_gate(const struct egpu_gate_in *in) {
             begins = in->floor_paid_ns;
         if (in->now_ns < begins)
             return wait_until(EGPU_WAIT_HELD, in, begins);
-        if (in->in_flight != 0 || in->beside_ns != 0 || in->others_turn)
+        if (in->in_flight != 0)
             return wait_until(EGPU_WAIT_BOUND, in, INT64_MAX);
-        if (paid && !full)
+        if (paid)
             return (struct egpu_gate_out){.reason = EGPU_PASS_FLOOR};
     }
     if (!paid)
-        return wait_until(EGPU_WAIT_SHARE, in, in->paid_ns - in->ahead_ns);
-    if (full) { /* a second loses no more than it goes on; but what is booked for it may turn out to be less */
-        uint64_t over = in->used_ns - in->second_ns;
-        return wait_until(EGPU_WAIT_SHARE, in, in->now_ns + (over < EGPU_SECOND_STEP_NS ? (int64_t)over + 1000 : EGPU_SECOND_STEP_NS));
-    }
+        return wait_until(EGPU_WAIT_SHARE, in, in->paid_ns);
     if (!fits)
         return wait_until(EGPU_WAIT_BOUND, in, INT64_MAX);
     return (struct egpu_gate_out){.reason = EGPU_PASS};
-}
-
-uint32_t egpu_window(uint32_t window, uint32_t ended, uint64_t booked_ns, uint64_t length_ns) {
-    if (length_ns / 2 > booked_ns && length_ns - booked_ns > EGPU_PAUSE_MIN_NS)
-        return EGPU_WINDOW_LEAST; /* much longer than expected: one sees first how long they are now */
-    uint32_t wider = window + ended;
-    return wider < EGPU_WINDOW_LEAST ? EGPU_WINDOW_LEAST : wider > EGPU_WINDOW_MOST || wider < window ? EGPU_WINDOW_MOST : wider;
-}
-
-int64_t egpu_pass_paid(int64_t now_ns, uint64_t cost_ns, bool known, uint64_t rate_ppm, bool alone) {
-    if (rate_ppm == EGPU_RATE_FREE || rate_ppm >= EGPU_RATE_WHOLE)
-        return now_ns;
-    const int64_t most = alone ? EGPU_PASS_MAX_NS : EGPU_PASS_FAR_NS;
-    if (!known)
-        cost_ns = EGPU_PASS_UNKNOWN_NS;
-    if (cost_ns > EGPU_PASS_COST_NS)
-        cost_ns = EGPU_PASS_COST_NS;
-    const uint64_t wait = cost_ns * EGPU_RATE_WHOLE / rate_ppm;
-    return now_ns + ((int64_t)wait < most ? (int64_t)wait : most);
 }
 
 int64_t egpu_overdue_at(int64_t begin_ns, uint64_t unit_ns, bool known) {

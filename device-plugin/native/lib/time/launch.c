@@ -1,94 +1,74 @@
-/* Kernels and graphs, and what is known of each kind of them. */
+/* Kernels and graphs. */
 #include "../memory/hooks.h"
 #include "launch.h"
 
-enum { DEVICES_MOST = 64, MEET_NS = 50 * 1000, KINDS = 4096 };
+enum { DEVICES_MOST = 64, COUNTERS = 16, CARD_SHIFT = 58, TYPICAL_NS = 20 * 1000 /* a unit of which nothing is known */ };
 
-/* --- what is known of each kind of unit --- */
+/* By thread, more or less: no line goes from one to the next. */
+static struct { EGPU_LINE _Atomic uint64_t launches; } counters[COUNTERS];
 
-static struct egpu_kind_row kinds[KINDS];
-
-static struct egpu_kind_row *kind_at(uint64_t key, uint32_t nth) {
-    return &kinds[(((key | 1) * 0x9e3779b97f4a7c15u >> 40) + nth) % KINDS];
+void egpu_launch_count(void) {
+    static __thread __attribute__((tls_model("initial-exec"))) char here;
+    atomic_fetch_add_explicit(&counters[(uintptr_t)&here >> 12 & (COUNTERS - 1)].launches, 1, memory_order_relaxed);
 }
 
-static struct egpu_kind_row *kind_of(uint64_t key) {
-    key |= 1;
-    for (uint32_t i = 0; i < 8; i++) {
-        struct egpu_kind_row *row = kind_at(key, i);
-        uint64_t there = atomic_load_explicit(&row->key, memory_order_acquire);
-        if (there == key)
-            return row;
-        if (there == 0 && (atomic_compare_exchange_strong(&row->key, &there, key) || there == key))
-            return row;
-    }
-    return kind_at(key, 0); /* full here: it shares a row, and what is known of it is a mean of both */
+uint64_t egpu_launches(void) {
+    uint64_t sum = 0;
+    for (int i = 0; i < COUNTERS; i++)
+        sum += atomic_load_explicit(&counters[i].launches, memory_order_relaxed);
+    return sum;
 }
-
-/* NULL: there is none. */
-static struct egpu_kind_row *kind_known(uint64_t key) {
-    for (uint32_t i = 0; i < 8; i++)
-        if (kind_at(key, i)->key == (key | 1))
-            return kind_at(key, i);
-    return NULL;
-}
-
-static void kind_forget(struct egpu_kind_row *kind) { /* under the card's lock */
-    kind->steady = kind->seen = 0;
-    kind->expects = kind->alone_ns = 0;
-    kind->stats = (struct egpu_kind){0};
-}
-
-/* --- one launch --- */
 
 /* In the context of the launch. */
-static void begin(struct egpu_launched *launch, uint64_t key) {
-    struct egpu_kind_row *kind = kind_of(key + ((uint64_t)launch->context->card << 58));
-    uint64_t expects = atomic_load_explicit(&kind->expects, memory_order_relaxed);
-    bool meets = atomic_load_explicit(&kind->meets, memory_order_relaxed) != 0;
-    launch->per_thread = launch->stream == EGPU_PER_THREAD;
-    launch->kind = kind;
-    launch->unknown = expects == 0 && !meets;
-    launch->booked_ns = expects;
+static void begin(struct egpu_launch *launch, uint64_t key) {
+    const int card = launch->context->card;
     launch->now_ns = egpu_now_ns();
-    launch->queued_ns = !meets ? expects : expects / 8 < MEET_NS ? expects / 8 : MEET_NS; /* some pass beside it */
-    if (!egpu_flight_ride(launch)) {
-        egpu_hold(launch);
-        if (__builtin_expect(kind->overtaken != 0, 0))
-            egpu_flight_mark(launch);
+    launch->plain = (key & EGPU_EVENTS_FIT) == 0;
+    if (launch->needs & (EGPU_NEED_CAP | EGPU_NEED_BOUND)) {
+        launch->kind = egpu_kind_of(key + ((uint64_t)card << CARD_SHIFT));
+        const uint64_t mean = atomic_load_explicit(&launch->kind->mean_ns, memory_order_relaxed);
+        launch->unknown = mean == 0;
+        launch->expected_ns = mean != 0 ? mean : TYPICAL_NS;
+        launch->booked_ns = launch->needs & EGPU_NEED_CAP ? egpu_scaled(card, launch->expected_ns) : 0;
     }
+    egpu_watch_launch(card, launch->needs, launch->now_ns);
+    egpu_hold(launch);
+    atomic_fetch_add_explicit(&egpu_activity_own()->cards[card].units, 1, memory_order_relaxed);
+    egpu_stream_begin(launch);
+    if (launch->kind != NULL)
+        launch->measured = egpu_kind_launched(launch->kind, launch->booked_ns, &launch->standing);
+    egpu_stream_start(launch);
 }
 
-bool egpu_launch_begin(struct egpu_launched *launch, const struct egpu_real *real, CUstream stream, bool per_thread,
+bool egpu_launch_begin(struct egpu_launch *launch, const struct egpu_real *real, CUstream stream, bool per_thread,
                        uint64_t key) {
     CUcontext elsewhere, same;
-    if (key == 0)
-        return false;
     if (stream == NULL && per_thread)
         stream = EGPU_PER_THREAD;
-    if (__builtin_expect(atomic_load_explicit(&egpu_captures, memory_order_acquire) != 0, 0) && egpu_capturing(real, stream))
+    if (key == 0 || egpu_control_now() == NULL || egpu_capturing(real, stream))
         return false;
-    if (__builtin_expect(!egpu_watch_start(), 0) || __builtin_expect(egpu_control_now() == NULL, 0))
-        return false; /* the program ends, or nothing is known of this container: no card of it either */
     struct egpu_context *context = egpu_context_of(real, stream, &elsewhere);
-    if (context != NULL) {
-        *launch = (struct egpu_launched){.real = real, .context = context, .elsewhere = elsewhere, .stream = stream};
+    const uint32_t needs = context != NULL ? atomic_load_explicit(&egpu_needs[context->card], memory_order_relaxed) : 0;
+    if (needs == EGPU_NEED_WANT) {
+        egpu_watch_launch(context->card, needs, egpu_now_ns());
+        egpu_launch_count();
+    } else if (needs != 0) {
+        *launch = (struct egpu_launch){.real = real, .context = context, .elsewhere = elsewhere, .stream = stream, .needs = needs};
         begin(launch, key);
     }
     if (__builtin_expect(elsewhere != NULL, 0))
         real->cuCtxPopCurrent_v2(&same);
-    return context != NULL;
+    return (needs & ~(uint32_t)EGPU_NEED_WANT) != 0;
 }
 
-CUresult egpu_launch_end(struct egpu_launched *launch, CUresult result) {
+CUresult egpu_launch_end(struct egpu_launch *launch, CUresult result) {
     CUcontext same = launch->elsewhere;
     const bool there = __builtin_expect(same != NULL, 0) && launch->real->cuCtxPushCurrent_v2(same) == CUDA_SUCCESS;
-    if (launch->rides != NULL)
-        egpu_flight_rode(launch, result == CUDA_SUCCESS);
-    else if (__builtin_expect(result == CUDA_SUCCESS, 1))
-        egpu_flight_add(launch);
-    else
-        egpu_refund(launch);
+    egpu_stream_end(launch, result == CUDA_SUCCESS);
+    if (result != CUDA_SUCCESS && launch->kind != NULL) {
+        egpu_kind_failed(launch->kind, launch->booked_ns);
+        egpu_charge_time(launch->context->card, -(int64_t)launch->booked_ns, true);
+    }
     if (there)
         launch->real->cuCtxPopCurrent_v2(&same);
     return result;
@@ -102,10 +82,19 @@ EGPU_UNIT_TSZ(cuLaunchCooperativeKernel,
               (CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                CUstream stream, void **params),
               (f, x, y, z, bx, by, bz, shared, stream, params), stream, egpu_kernel_key(f, x, y, z, bx *by *bz))
+/* A kernel that may begin before the one in front of it ends: an event between the two would keep it from that. */
+static uint64_t ex_key(const CUlaunchConfig *how, CUfunction f) {
+    enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+    uint64_t key = egpu_kernel_key(f, how->gridDimX, how->gridDimY, how->gridDimZ, how->blockDimX * how->blockDimY * how->blockDimZ);
+    for (unsigned i = 0; how->attrs != NULL && i < how->numAttrs; i++)
+        if ((int)how->attrs[i].id == PROGRAMMATIC_STREAM_SERIALIZATION)
+            key &= ~(uint64_t)EGPU_EVENTS_FIT;
+    return key;
+}
+
 EGPU_UNIT_TSZ(cuLaunchKernelEx, (const CUlaunchConfig *how, CUfunction f, void **params, void **extra),
               (how, f, params, extra), how ? how->hStream : NULL,
-              how ? egpu_kernel_key(f, how->gridDimX, how->gridDimY, how->gridDimZ,
-                                    how->blockDimX * how->blockDimY * how->blockDimZ) : 0)
+              how ? ex_key(how, f) : 0)
 EGPU_UNIT_TSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream), (exec, stream), stream,
               egpu_key(EGPU_GRAPH, (uint64_t)(uintptr_t)exec, 0))
 EGPU_UNIT(cuLaunch, false, (CUfunction f), (f), NULL, egpu_kernel_key(f, 1, 1, 1, 0))
@@ -117,10 +106,10 @@ EGPU_UNIT(cuLaunchGridAsync, false, (CUfunction f, int x, int y, CUstream stream
 /* One kernel on each of several cards, each in the context of its stream. */
 EGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags) {
     EGPU_DRIVER(real, cuLaunchCooperativeKernelMultiDevice);
-    struct egpu_launched launches[DEVICES_MOST];
+    struct egpu_launch launches[DEVICES_MOST];
     CUcontext contexts[DEVICES_MOST], before;
     bool counted[DEVICES_MOST] = {false};
-    if (list == NULL || count > DEVICES_MOST || real->cuStreamGetCtx == NULL)
+    if (egpu_unneeded() || list == NULL || count > DEVICES_MOST || real->cuStreamGetCtx == NULL)
         return real->cuLaunchCooperativeKernelMultiDevice(list, count, flags);
     for (unsigned i = 0; i < count; i++) {
         const CUDA_LAUNCH_PARAMS *one = &list[i];
@@ -141,15 +130,9 @@ EGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *li
     return result;
 }
 
-/* A graph's handle may be one that was used before: what was known of that is of no use, nor how long it took. */
+/* A graph's handle may be one that was used before. */
 void egpu_time_exec_made(CUgraphExec exec, CUgraph graph) {
     (void)graph;
-    for (uint64_t card = 0; card < EGPU_ACTIVITY_CARDS; card++) {
-        struct egpu_kind_row *kind = kind_known(egpu_key(EGPU_GRAPH, (uint64_t)(uintptr_t)exec, 0) + (card << 58));
-        if (kind == NULL)
-            continue;
-        egpu_spin_lock(&egpu_cards[card].lock);
-        kind_forget(kind);
-        egpu_spin_unlock(&egpu_cards[card].lock);
-    }
+    for (uint64_t card = 0; card < EGPU_ACTIVITY_CARDS; card++)
+        egpu_kind_forget(egpu_key(EGPU_GRAPH, (uint64_t)(uintptr_t)exec, 0) + (card << CARD_SHIFT));
 }

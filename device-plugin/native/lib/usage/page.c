@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOCK_TRIES = 400, LOCK_PAUSE_NS = 100000 };
+enum { LOCK_TRIES = 400, LOCK_PAUSE_NS = 100000, REAP_NS = 1000 * 1000 * 1000 };
 
 struct egpu_usage_state egpu_usage = {.slot = -1};
 
@@ -119,22 +119,54 @@ static void empty(struct egpu_usage_slot *slot)
     egpu_shared_forget((uint32_t)(slot - egpu_usage.page->slots));
 }
 
+/* Where its owner is still that one. */
+static void empty_of(uint32_t index, uint64_t owner)
+{
+    struct egpu_usage_slot *slot = &egpu_usage.page->slots[index];
+    const uint64_t ours = egpu_self_id() | EGPU_USAGE_EMPTYING;
+    if (!egpu_swap(&slot->owner, owner, ours))
+        return;
+    empty(slot);
+    egpu_swap(&slot->owner, ours, 0);
+}
+
 void egpu_usage_reap(void)
 {
     struct egpu_usage *page = egpu_usage.page;
-    const uint64_t self = egpu_self_id();
     const uint32_t slots = egpu_hint(&page->slots_used, EGPU_USAGE_SLOTS);
     for (uint32_t i = 0; i < slots; i++) {
-        struct egpu_usage_slot *slot = &page->slots[i];
-        uint64_t owner = egpu_load(&slot->owner);
-        if (!owner || (int)i == egpu_usage.slot ||
-            egpu_alive(owner, egpu_load(&slot->pid_namespace), egpu_usage.mapping))
-            continue;
-        if (!egpu_swap(&slot->owner, owner, self | EGPU_USAGE_EMPTYING))
-            continue;
-        empty(slot);
-        egpu_swap(&slot->owner, self | EGPU_USAGE_EMPTYING, 0);
+        const uint64_t owner = egpu_load(&page->slots[i].owner);
+        if (owner && (int)i != egpu_usage.slot && !egpu_alive(owner, egpu_load(&page->slots[i].pid_namespace), NULL))
+            empty_of(i, owner);
     }
+}
+
+/* It takes as long as those processes have mappings, and so nobody waits for a lock meanwhile. */
+void egpu_usage_reap_programs(void)
+{
+    static _Atomic int64_t last_ns;
+    uint64_t owners[EGPU_USAGE_SLOTS], namespaces[EGPU_USAGE_SLOTS];
+    char mapping[sizeof egpu_usage.mapping];
+    const int64_t now_ns = egpu_now_ns();
+    int64_t before_ns = last_ns;
+    if ((before_ns && now_ns - before_ns < REAP_NS) || !atomic_compare_exchange_strong(&last_ns, &before_ns, now_ns))
+        return;
+    egpu_usage_enter();
+    const uint32_t slots = egpu_usage.page ? egpu_hint(&egpu_usage.page->slots_used, EGPU_USAGE_SLOTS) : 0;
+    for (uint32_t i = 0; i < slots; i++) {
+        owners[i] = (int)i == egpu_usage.slot ? 0 : egpu_load(&egpu_usage.page->slots[i].owner);
+        namespaces[i] = egpu_load(&egpu_usage.page->slots[i].pid_namespace);
+    }
+    memcpy(mapping, egpu_usage.mapping, sizeof mapping);
+    egpu_usage_leave();
+    for (uint32_t i = 0; i < slots; i++)
+        if (owners[i] && egpu_alive(owners[i], namespaces[i], mapping))
+            owners[i] = 0;
+    egpu_usage_enter();
+    for (uint32_t i = 0; i < slots && egpu_usage.page; i++)
+        if (owners[i])
+            empty_of(i, owners[i]);
+    egpu_usage_leave();
 }
 
 static bool claim(uint32_t index, uint64_t from)

@@ -46,6 +46,8 @@ static inline void egpu_raise_hint(uint32_t *hint, uint32_t least)
 }
 /* Empties slots whose owner is dead. */
 void egpu_usage_reap(void);
+/* Empties those as well whose owner has become another program, once a second at most. Without the lock. */
+void egpu_usage_reap_programs(void);
 /* What the shared entries on that card add up to. */
 uint64_t egpu_shared_on(int card);
 /* Of that, what the slot's process shows: a driver counts it for one process, here for the first that holds it. */

@@ -77,7 +77,7 @@ static void take_own(int card, uint64_t device, uint64_t managed)
 }
 
 /* First written, then summed: even without the page's lock two processes never both see room for one. */
-bool egpu_try_charge(int card, uint64_t device, uint64_t managed)
+static bool try_charge(int card, uint64_t device, uint64_t managed)
 {
     const struct egpu_control *control = egpu_control_now();
     egpu_usage_enter();
@@ -96,6 +96,14 @@ bool egpu_try_charge(int card, uint64_t device, uint64_t managed)
     }
     egpu_usage_leave();
     return good;
+}
+
+bool egpu_try_charge(int card, uint64_t device, uint64_t managed)
+{
+    if (try_charge(card, device, managed))
+        return true;
+    egpu_usage_reap_programs();
+    return try_charge(card, device, managed);
 }
 
 void egpu_charge_anyway(int card, uint64_t device, uint64_t managed)

@@ -43,7 +43,9 @@ class Members:
             return
         for _, pod, member in outstanding:
             if self.carrying.begin(pod.pod.uid):
-                self.work.executor.carry(key, pod, member, plan_id, gang.share_class)
+                self.work.executor.carry(
+                    key, pod, member, plan_id, gang.share_class, gang_pods=gang.min_member
+                )
 
     def writes_of(self, key: str, plan: PlanRecord) -> tuple[MemberWrite, ...]:
         """The writes that will give the plan's members their cards, as far as their pods are there."""
@@ -53,7 +55,17 @@ class Members:
         there = self.work.mirror.members.get(key, {})
         found = ((there.get(member.uid), member.placement) for _, member in sorted(plan.members.items()))
         return tuple(
-            (pod, partial(writes.sending, pod, at, plan_id=plan.plan_id, share_class=gang.share_class))
+            (
+                pod,
+                partial(
+                    writes.sending,
+                    pod,
+                    at,
+                    plan_id=plan.plan_id,
+                    share_class=gang.share_class,
+                    gang_pods=gang.min_member,
+                ),
+            )
             for pod, at in found
             if pod is not None and pod.pod.phase is PodPhase.GATED
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from vc_egpu.admission.execution import writes
@@ -158,13 +159,28 @@ class Executor:
     # --- pods ------------------------------------------------------------------------------------
 
     def carry(
-        self, key: str, pod: DecodedPod, member: PlannedMember, plan_id: str, share_class: ShareClass
+        self,
+        key: str,
+        pod: DecodedPod,
+        member: PlannedMember,
+        plan_id: str,
+        share_class: ShareClass,
+        *,
+        gang_pods: int = 1,
     ) -> None:
         """Send one member on its way."""
         uid, namespace, name = pod.pod.uid, pod.pod.namespace, pod.pod.name
         placement, outcome = member.placement, GateWrite(gang=key, uid=uid)
         if is_direct(pod.source["spec"]):
-            self._bind(outcome, pod, member, plan_id, share_class)
+            body = partial(
+                writes.binding,
+                pod,
+                placement,
+                plan_id=plan_id,
+                share_class=share_class,
+                gang_pods=gang_pods,
+            )
+            self._bind(outcome, pod, body)
             return
 
         def work() -> Done:
@@ -176,7 +192,12 @@ class Executor:
                     )
                     version = nominated["metadata"]["resourceVersion"]
                 body = writes.carry_patch(
-                    pod, placement, plan_id=plan_id, share_class=share_class, resource_version=version
+                    pod,
+                    placement,
+                    plan_id=plan_id,
+                    share_class=share_class,
+                    gang_pods=gang_pods,
+                    resource_version=version,
                 )
                 document = self._api.patch(PODS, name, body, namespace)
             except Stale as error:
@@ -185,16 +206,9 @@ class Executor:
 
         self._submit(self._writers, work, outcome)
 
-    def _bind(
-        self,
-        outcome: GateWrite,
-        pod: DecodedPod,
-        member: PlannedMember,
-        plan_id: str,
-        share_class: ShareClass,
-    ) -> None:
+    def _bind(self, outcome: GateWrite, pod: DecodedPod, make: Callable[[], Json]) -> None:
         def work() -> Done:
-            body = writes.binding(pod, member.placement, plan_id=plan_id, share_class=share_class)
+            body = make()
             try:
                 self._api.bind(body)
             except Stale as error:

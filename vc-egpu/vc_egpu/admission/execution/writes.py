@@ -169,6 +169,7 @@ def carry_patch(
     *,
     plan_id: str,
     share_class: ShareClass,
+    gang_pods: int = 1,
     resource_version: str | None = None,
 ) -> Json:
     """The one merge patch that sends a pod on its way: cards, pin, gate."""
@@ -181,12 +182,14 @@ def carry_patch(
         spec["affinity"] = {
             "nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": _pinned_terms(pod, placement.node)}}
         }
-    if annotations := _cards(pod, placement, plan_id, share_class):
+    if annotations := _cards(pod, placement, plan_id, share_class, gang_pods):
         metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": spec}
 
 
-def binding(pod: DecodedPod, placement: MemberPlacement, *, plan_id: str, share_class: ShareClass) -> Json:
+def binding(
+    pod: DecodedPod, placement: MemberPlacement, *, plan_id: str, share_class: ShareClass, gang_pods: int = 1
+) -> Json:
     """The one Binding that sends a pod on its way: its node and its cards, as one fact.
 
     The API server copies the annotations onto the pod in the write that sets its node. It holds the Binding
@@ -196,7 +199,7 @@ def binding(pod: DecodedPod, placement: MemberPlacement, *, plan_id: str, share_
     """
     if placement.node is None:
         raise NotSent(f"pod {pod.pod.name}: its plan names no node, so nothing can bind it")
-    annotations = _cards(pod, placement, plan_id, share_class)
+    annotations = _cards(pod, placement, plan_id, share_class, gang_pods)
     if not all(room.fits(pod.annotation_bytes, key, text) for key, text in annotations.items()):
         raise NotSent(
             f"metadata.annotations: they take {pod.annotation_bytes} bytes, its cards need more than is left "
@@ -216,10 +219,12 @@ def binding(pod: DecodedPod, placement: MemberPlacement, *, plan_id: str, share_
     }
 
 
-def sending(pod: DecodedPod, placement: MemberPlacement, *, plan_id: str, share_class: ShareClass) -> Json:
+def sending(
+    pod: DecodedPod, placement: MemberPlacement, *, plan_id: str, share_class: ShareClass, gang_pods: int = 1
+) -> Json:
     """The write that sends a pod on its way: a Binding, or a merge patch of the pod."""
     body = binding if is_direct(pod.source["spec"]) else carry_patch
-    return body(pod, placement, plan_id=plan_id, share_class=share_class)
+    return body(pod, placement, plan_id=plan_id, share_class=share_class, gang_pods=gang_pods)
 
 
 def as_bound(pod: DecodedPod, binding: Json) -> Json:
@@ -234,7 +239,7 @@ def as_bound(pod: DecodedPod, binding: Json) -> Json:
 
 
 def _cards(
-    pod: DecodedPod, placement: MemberPlacement, plan_id: str, share_class: ShareClass
+    pod: DecodedPod, placement: MemberPlacement, plan_id: str, share_class: ShareClass, gang_pods: int
 ) -> dict[str, str]:
     """The annotation with its cards; nothing for a member that has none."""
     if not placement.shares or placement.node is None:
@@ -246,6 +251,7 @@ def _cards(
         share_class=CLASS_NAME[share_class],
         core_policy="soft" if pod.core_policy == "soft" else "hard",
         native=any(share.native for _, share in placement.shares),
+        gang_pods=gang_pods if gang_pods > 1 else None,
         containers=_containers(placement.shares),
     )
     return {names.CARDS: cards.encode()}

@@ -17,7 +17,7 @@ from vc_egpu.report import cards as card_rows
 from vc_egpu.report.shares import ShareRow, shares
 from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder, answer_to
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import AnnotationError, NodeCard, NodeCards
+from vc_egpu.volcano.words.annotations import AnnotationError, Cards, NodeCard, NodeCards
 from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
 _NO_TABLE: Final = ModelTable()
@@ -128,6 +128,7 @@ def report(
     A card of a model that the table lacks counts what its driver reports. ``partial`` says in words that not
     all pods could be read.
     """
+    pods = list(pods)
     documents = {world.name(node): node for node in nodes}
     decoded, known = partial_snapshot.nodes_of(documents.values(), table), partial_snapshot.pods_of(pods)
     seen = partial_snapshot.snapshot(nodes=decoded.nodes, pods=known.pods)
@@ -164,7 +165,28 @@ def report(
         without = len(decoded.nodes) - len(decoded.inventories)
         notes.append(f"no node has cards ({without} without an agent's inventory): try `kubectl egpu doctor`")
     notes += _lost(share for share in share_rows if share.uuid not in reported)
+    notes += _unheld(rows, pods)
     return CardsReport(tuple(rows), tuple(notes))
+
+
+def _unheld(rows: Iterable[CardRow], pods: Iterable[Json]) -> list[str]:
+    """What low gangs of several pods mean for high on the same card."""
+    several: dict[str, int] = {}
+    for pod in pods:
+        try:
+            own = Cards.decode(world.annotations(pod).get(names.CARDS) or "")
+        except AnnotationError:
+            continue
+        if own.share_class == "low" and own.gang_pods:
+            several[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"] = own.gang_pods
+    return [
+        f"{row.node} card {row.index}: {one.pod} is one of {several[one.pod]} pods of a low gang. "
+        "High does not hold its launches there: the driver's time slice decides"
+        for row in rows
+        if any(one.share_class == "high" for one in row.sharers)
+        for one in row.sharers
+        if one.pod in several
+    ]
 
 
 def _sets(nodes: Iterable[Node], rows: Iterable[ShareRow]) -> dict[tuple[NodeName, PodUid], str]:

@@ -132,8 +132,8 @@ MEMORY_USED: Final = _agent(
 )  # fmt: skip
 COMPUTE_USED_SECONDS: Final = _agent(
     "egpu_node_container_compute_used_seconds_total", "counter", SHARE,
-    "Time of the card used by the container's work: counted by the library, else added up from what the "
-    "driver tells of its processes.", "seconds",
+    "Time of the card used by the container's work: added up from what the driver tells of its processes. "
+    "Where it does not tell, what the library charged.", "seconds",
 )  # fmt: skip
 LAUNCH_WAIT_SECONDS: Final = _agent(
     "egpu_node_container_launch_wait_seconds_total", "counter", (*SHARE, "cause"),

@@ -157,6 +157,8 @@ class Cards(Wire):
     share_class: Literal["high", "unset", "low"] = "unset"
     core_policy: Literal["hard", "soft"] = "hard"
     native: bool = False
+    gang_pods: Annotated[int, Field(strict=True, ge=2)] | None = None
+    """Pods that have to run at once, where these are several: what one of them waits for may be another."""
     containers: Annotated[dict[ContainerName, tuple[CardShare, ...]], Field(max_length=64)]
 
 
