@@ -2,11 +2,15 @@
 
     python e2e/bench_decide.py [--nodes 5000] [--cards 8] [--waiting 10000] [--rounds 300]
                                [--unlike 100] [--events 40] [--queues 100] [--binpack fullest]
+                               [--cut 0.33]
 
 The cluster is filled to half of its cards' memory. Measured are: one decision for one gang of 8 whose
 placing changes the mirror each time (``decide_*``), an event with many gangs waiting (``backlog_*``), a
 count of everything from the values (``rebuild_s``), and the memory of the process. ``backlog_first_ms`` is
 the first look at gangs that have just come.
+
+``--cut``: that part of the nodes has cards that are cut into slices of fixed size. Every third gang of
+``decide_*`` asks for slices then.
 
 ``unlike_*`` is the time from an event to the end of its decision with some of the waiting gangs replaced.
 Each of these has eight members that are all different. Two kinds fit nowhere, any five members would do, and
@@ -24,10 +28,12 @@ import random
 import resource
 import time
 from dataclasses import replace
+from typing import Final
 
 from vc_egpu.admission.garbage_collector import Collector
 from vc_egpu.core.books.state import ClusterState, fresh_index
 from vc_egpu.core.decide import decide
+from vc_egpu.core.layouts.table import Layout, Template
 from vc_egpu.core.model.cluster import (
     Card,
     CardAsk,
@@ -50,6 +56,15 @@ from vc_egpu.core.model.cluster import (
 from vc_egpu.core.model.policy import BINPACK_RULES, Policy
 from vc_egpu.core.placing.learning import Experience, seen
 
+CUT_MIB: Final = 65536
+LAYOUT: Final = Layout(
+    "cut",
+    {"aicore": 20, "aicpu": 7},
+    (
+        Template("small", 16384, 25, {"aicore": 5, "aicpu": 1}),
+        Template("large", 32768, 50, {"aicore": 10, "aicpu": 3}),
+    ),
+)
 GIB = 1 << 30
 H20_MIB = 98304
 GANG = 8
@@ -60,9 +75,48 @@ def shape(memory_mib: int, cores: int, cards: int = 1) -> PodShape:
     return PodShape(asks=asks, requests=Resources(cpu_milli=2000, memory_bytes=4 * GIB))
 
 
+def cut_nodes(state: ClusterState, nodes: int, cards: int, rng: random.Random) -> None:
+    """Nodes whose cards are cut into slices of fixed size, half of them with a slice or two on each card."""
+    serial = 0
+    for number in range(nodes):
+        name = NodeName(f"cut-{number:05d}")
+        state.put_node(
+            Node(
+                name,
+                Resources(128_000, 1024 * GIB, 0, 250),
+                labels={"kubernetes.io/hostname": name},
+                cards=tuple(
+                    Card(CardId(f"{name}-{i}"), i, "cut", CUT_MIB, layout=LAYOUT, stack=False)
+                    for i in range(cards)
+                ),
+            )
+        )
+        for card in range(cards):
+            for _ in range(rng.choice([0, 1, 1, 2])):
+                template, key = LAYOUT.templates[rng.randrange(2)], f"cutfill/{serial}"
+                share = Share(
+                    CardId(f"{name}-{card}"), template.memory_mib, template.cores_percent, slice=template.name
+                )
+                state.put_gang(Gang(key, key, QueueName("all"), ShareClass.LOW, 0, 1, float(serial)))
+                pod = Pod(
+                    PodUid(key), "fill", f"c{serial}", slices(template), PodPhase.PLACED,
+                    name, key, "w", 0, (("main", share),), "1-0",
+                )  # fmt: skip
+                state.put_pod(pod)
+                serial += 1
+
+
+def slices(template: Template) -> PodShape:
+    """A pod that asks for one slice."""
+    ask = CardAsk("main", "cut", 1, template.memory_mib, template.cores_percent, slice=template.name)
+    return PodShape(asks=(ask,), requests=Resources(2000, 4 * GIB))
+
+
 def fill(state: ClusterState, nodes: int, cards: int, rng: random.Random) -> None:
     """Nodes, and pods that hold half of the cards' memory."""
-    state.put_queue(Queue(QueueName("all"), capability={"volcano.sh/vgpu-h20": 10**9}))
+    state.put_queue(
+        Queue(QueueName("all"), capability={"volcano.sh/vgpu-h20": 10**9, "volcano.sh/vgpu-cut": 10**9})
+    )
     for number in range(nodes):
         name = NodeName(f"node-{number:05d}")
         state.put_node(
@@ -204,7 +258,7 @@ def with_backlog(state: ClusterState, waiting: int, rng: random.Random, policy: 
 def with_shares(nodes: int, cards: int, waiting: int, queues: int, rounds: int) -> dict[str, float]:
     """Decisions where queues deserve what others have."""
     rng = random.Random(2)
-    state, collector = ClusterState({"h20": H20_MIB}), Collector()
+    state, collector = ClusterState({"h20": H20_MIB, "cut": CUT_MIB}), Collector()
     collector.begin()
     fill(state, nodes, cards, rng)
     each = nodes * cards // queues
@@ -246,6 +300,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--cards", type=int, default=8)
+    parser.add_argument("--cut", type=float, default=0.0)
     parser.add_argument("--waiting", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--unlike", type=int, default=100)
@@ -258,10 +313,13 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     arguments = parsed()
     rng = random.Random(1)
-    state = ClusterState({"h20": H20_MIB})
+    state = ClusterState({"h20": H20_MIB, "cut": CUT_MIB})
     collector = Collector()
     collector.begin()
-    fill(state, arguments.nodes, arguments.cards, rng)
+    cut = int(arguments.nodes * arguments.cut)
+    fill(state, arguments.nodes - cut, arguments.cards, rng)
+    if cut:
+        cut_nodes(state, cut, arguments.cards, rng)
     carry_out(state, "fill/0", 0, collector)
     # Garbage is collected as in the controller, which keeps it off the path of decisions.
     collector.loaded(time.monotonic())
@@ -273,6 +331,8 @@ def main() -> None:
         memory, cores = rng.choice([(8192, 10), (16384, 25), (49152, 50), (73728, 100)])
         share_class = rng.choice([ShareClass.LOW, ShareClass.UNSET, ShareClass.HIGH])
         asks = shape(memory, cores)
+        if cut and number % 3 == 0:
+            asks = slices(rng.choice(LAYOUT.templates))
         submit(state, f"ask/{number}", asks, share_class, created=float(number))
         # As the controller learns: a new mix now and then, and what it costs counts.
         experience = seen(experience, [asks] * GANG)
@@ -300,6 +360,7 @@ def main() -> None:
                 "nodes": arguments.nodes,
                 "cards": arguments.nodes * arguments.cards,
                 "pods": pods,
+                "cut_cards": cut * arguments.cards,
                 "decide_p50_ms": round(1000 * percentile(singles, 50), 3),
                 "decide_p99_ms": round(1000 * percentile(singles, 99), 3),
                 "decide_max_ms": round(1000 * max(singles), 3),

@@ -40,6 +40,7 @@ from vc_egpu_node.settings.last_good import NodeSettings
 from vc_egpu_node.suspension.world import Parts as SuspensionParts
 from vc_egpu_node.suspension.world import Suspension, away
 from vc_egpu_node.vendors.base import Vendor
+from vc_egpu_node.vendors.slice_book import SliceBook
 from vc_egpu_node.wall.wall import LOOK_S, SecondWall
 
 log = logging.getLogger(__name__)
@@ -119,6 +120,8 @@ class Books:
     protection: Protection
     allocations: AllocationStore
     grants: GrantFolder
+    slices: SliceBook | None
+    """None: cards of this vendor are not cut."""
     disk: Disk
 
     @classmethod
@@ -128,12 +131,15 @@ class Books:
         protection = protection_of(
             settings, sources.vendor, policy=sources.policy, observation=sources.observation
         )
+        slicer = sources.vendor.slicer
+        slices = SliceBook(settings.state_dir / "slices", slicer) if slicer is not None else None
         folders = dict.fromkeys((settings.state_dir, settings.cdi_dir), FILES_BYTES)
         pages = {settings.run_dir / USAGE.name: PAGES_BYTES} if protection.isolation is not None else {}
         return cls(
             protection,
             AllocationStore(settings.state_dir / "allocations"),
-            GrantFolder(settings.cdi_dir, settings.state_dir / "containers", protection.isolation),
+            GrantFolder(settings.cdi_dir, settings.state_dir / "containers", protection.isolation, slices),
+            slices,
             Disk(folders | pages, on_failure=wake.set),
         )
 
@@ -223,6 +229,7 @@ def assemble(
         owners=Owners(kubelet, checkpoint, pods, books.grants),
         pods=pods,
         edits=vendor.edits,
+        slices=books.slices,
     )
     live_limits = _live_limits(sources, books, identity, metrics)
     collector = Collector(

@@ -18,6 +18,24 @@ DRIVER_NOT_LOADED = 9
 
 
 @dataclass
+class FakeInstance:
+    """One MIG instance with one compute instance; numbers as NVML gives them."""
+
+    uuid: str
+    gi: int
+    profile: int
+    """0 is 1g, 9 is 1g of double memory, 1 is 2g, 2 is 3g, 3 is 4g, 4 is 7g."""
+    start: int
+    memory_mib: int
+    ci: int = 0
+
+    def line(self) -> str:
+        """Its line in the file."""
+        numbers = (self.gi, self.ci, self.profile, self.start, self.memory_mib)
+        return f"instance={':'.join(str(number) for number in numbers)}:{self.uuid}"
+
+
+@dataclass
 class FakeCard:
     """One card; every field is what NVML will say."""
 
@@ -41,6 +59,9 @@ class FakeCard:
     remap_failure: int = 0
     recovery_action: int = 0
     mig: int = 0
+    mig_slices: int = 0
+    """Memory slices that MIG cuts it into: 8 or 4; 0: it cannot be cut."""
+    instances: list[FakeInstance] = field(default_factory=list)
     compute_mode: int = 0
     fabric: str = ""
     """State and status of its NVLink fabric, such as "2:0" (in progress); empty: it has none."""
@@ -90,6 +111,7 @@ class FakeCard:
                 "remap_failure",
                 "recovery_action",
                 "mig",
+                "mig_slices",
                 "compute_mode",
                 "link_version",
                 "socket",
@@ -109,6 +131,7 @@ class FakeCard:
             *(f"{key}={value}" for key, value in numbers.items()),
             *([f"fabric={self.fabric}"] if self.fabric else []),
             *(f"xid={number}:{code}" for number, code in enumerate(self.xids, start=1)),
+            *(one.line() for one in self.instances),
             *(f"link={peer}" for peer in self.links),
             *(
                 f"process={pid}:{mib}:{percent}:{self.kinds.get(pid, 'C')}"

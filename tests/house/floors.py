@@ -160,7 +160,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "volcano": frozenset({"core"}),
     "kube": frozenset({"core", "metrics", "volcano"}),
     "report": frozenset({"core", "volcano"}),
-    "admission": frozenset({"core", "metrics", "volcano", "kube", "report"}),
+    "admission": frozenset({"core", "metrics", "volcano", "kube", "report", "whatif"}),
     "webhook": frozenset({"core", "metrics", "volcano", "kube"}),
     "jobs": frozenset({"core", "metrics", "volcano", "kube", "report"}),
     "tenants": frozenset({"core", "volcano", "kube"}),

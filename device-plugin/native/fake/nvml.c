@@ -161,7 +161,10 @@ API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
 }
 
 API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length) {
-    WITH_CARD(device, result = put_text(uuid, length, card->uuid););
+    WITH_CARD(device,
+        const struct instance *one = nvml_instance(card, device);
+        if (device->gi && !one) result = NOT_FOUND;
+        else result = put_text(uuid, length, one ? one->uuid : card->uuid););
 }
 
 API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length) {

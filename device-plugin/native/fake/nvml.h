@@ -23,11 +23,15 @@ struct device {
     char uuid[TEXT];
     unsigned long long xid_told;
     bool registered;
+    unsigned gi; /* of a MIG instance, one more than its id; else 0 */
 };
 
 typedef struct device *nvmlDevice_t;
 
 extern pthread_mutex_t nvml_lock;
+/* The MIG instance that a handle means, or NULL; only with the card as it is now. */
+const struct instance *nvml_instance(const struct card *card, nvmlDevice_t device);
+
 extern unsigned nvml_users; /* initialised so often, and not shut down */
 
 /* For WITH_STATE and WITH_CARD: a function of the drivers from `major` on. A name that a real library lacks cannot go

@@ -52,7 +52,8 @@ static const struct field FIELDS[] = {
     NARROW(minor), NARROW(cores), NARROW(sm_mhz), NARROW(mem_mhz), NARROW(max_sm_mhz), NARROW(max_mem_mhz),
     NARROW(util), NARROW(mem_util), NARROW(enc_util), NARROW(dec_util), NARROW(power_mw), NARROW(temp_c),
     NARROW(mem_temp_c), NARROW(retired), NARROW(remap_pending), NARROW(remap_failure),
-    NARROW(recovery_action), NARROW(mig), NARROW(compute_mode), NARROW(error), NARROW(link_version), NARROW(socket),
+    NARROW(recovery_action), NARROW(mig), NARROW(mig_slices), NARROW(compute_mode), NARROW(error), NARROW(link_version),
+    NARROW(socket),
 };
 
 static void card_line(struct card *card, const char *key, const char *value) {
@@ -74,6 +75,10 @@ static void card_line(struct card *card, const char *key, const char *value) {
         sscanf(value, "%u:%llu:%u:%3s", &process->pid, &process->used_mib, &process->sm_percent, kind);
         process->draws = strchr(kind, 'G') != NULL;
         process->only_draws = process->draws && !strchr(kind, 'C');
+    } else if (strcmp(key, "instance") == 0 && card->instance_count < MAX_INSTANCES) {
+        struct instance *one = &card->instances[card->instance_count++];
+        sscanf(value, "%u:%u:%u:%u:%llu:%95s", &one->gi, &one->ci, &one->profile, &one->start, &one->memory_mib,
+               one->uuid);
     } else if (strcmp(key, "xid") == 0 && card->xid_count < MAX_XIDS) {
         sscanf(value, "%llu:%llu", &card->xids[card->xid_count].number, &card->xids[card->xid_count].code);
         card->xid_count++;

@@ -20,6 +20,9 @@
  *   ecc=0 retired=0        uncorrected errors since boot; remapped rows by uncorrected errors
  *   remap_pending=0 remap_failure=0 recovery_action=0
  *   mig=0                  1: MIG mode on
+ *   mig_slices=8           memory slices that MIG cuts it into: 8, or 4; without it the card cannot be cut
+ *   instance=<gi>:<ci>:<profile>:<start>:<mib>:<uuid>   one MIG instance; repeated. The profile is NVML's number: 0 1g,
+ *                          9 1g of double memory, 1 2g, 2 3g, 3 4g, 4 7g
  *   fabric=2:0             state and status of its NVLink fabric (1: not started, 2: in progress, 3: completed);
  *                          without it the card has none
  *   compute_mode=0         3: exclusive process, 2: prohibited
@@ -38,7 +41,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_CARDS = 64, MAX_LINKS = 18, MAX_PROCESSES = 256, MAX_XIDS = 64, TEXT = 96 };
+enum { MAX_CARDS = 64, MAX_LINKS = 18, MAX_PROCESSES = 256, MAX_XIDS = 64, MAX_INSTANCES = 8, TEXT = 96 };
 
 struct process {
     unsigned pid;
@@ -47,18 +50,26 @@ struct process {
     bool draws, only_draws;
 };
 
+struct instance {
+    unsigned gi, ci, profile, start;
+    unsigned long long memory_mib;
+    char uuid[TEXT];
+};
+
 struct card {
     char uuid[TEXT], name[TEXT], pci[32];
     unsigned long long memory_bytes, used_mib, reserved_mib, ecc, energy_mj;
     unsigned minor, cores, cc_major, cc_minor, sm_mhz, mem_mhz, max_sm_mhz, max_mem_mhz;
     unsigned util, mem_util, enc_util, dec_util, power_mw, temp_c, mem_temp_c;
-    unsigned retired, remap_pending, remap_failure, recovery_action, mig, compute_mode, error;
+    unsigned retired, remap_pending, remap_failure, recovery_action, mig, mig_slices, compute_mode, error;
     unsigned link_version, socket;
     bool has_fabric;
     unsigned fabric_state, fabric_status;
     char links[MAX_LINKS][32];
     size_t link_count, process_count, xid_count;
     struct process processes[MAX_PROCESSES];
+    size_t instance_count;
+    struct instance instances[MAX_INSTANCES];
     struct { unsigned long long number; unsigned long long code; } xids[MAX_XIDS];
 };
 

@@ -23,6 +23,7 @@ from vc_egpu.volcano.words.annotations import (
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.node_policy import Policy
 
+from vc_egpu_node.cards import sliced
 from vc_egpu_node.vendors.base import CardReading, NodeLabels, NodeReading, VendorFacts
 
 UNKNOWN_MODEL: Final = "unknown"
@@ -155,8 +156,6 @@ def _node_problem(reading: NodeReading, facts: NodeFacts, mode: Mode | None) -> 
     if mode is None:
         label = _printable(facts.mode_label, 40)
         return f"label {names.NODE_MODE_LABEL} is {label!r}, not shared, native or mig"
-    if mode == "mig":
-        return f"label {names.NODE_MODE_LABEL} is mig: MIG cards are not offered yet"
     if facts.foreign:
         return _printable(facts.foreign, PROBLEM_CHARS)
     if not reading.cards and reading.problem:
@@ -211,7 +210,10 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         )
     if not refusal and card.memory_mib > MAX_MEMORY_MIB:
         refusal = f"{by.vendor.library} reports a memory of {card.memory_mib} MiB"
-    if not refusal and "share" not in card.abilities:
+    cut = sliced.cut_of(card, row, by.table) if by.mode == "mig" else sliced.UNCUT
+    if not refusal and by.mode == "mig":
+        refusal = cut.problem
+    elif not refusal and "share" not in card.abilities:
         refusal = by.vendor.partitioned
     refusal = refusal or _closed(card, by) or by.facts.unusable.get(card.uuid, "")
     if not refusal and held.pods and held.native != (by.mode == "native"):
@@ -237,6 +239,10 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         link_mb_s=_bounded(card.link_mb_s, MAX_LINK_MB_S),
         near=_letters(card, by.indices),
         held=held.pods,
+        layout=cut.layout,
+        slices=cut.slices,
+        stack="stack" in card.abilities,
+        isolation=card.isolation,
     )
     return _Judged(entry, counts=not refusal)
 

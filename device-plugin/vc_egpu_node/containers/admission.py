@@ -14,6 +14,14 @@ from vc_egpu.volcano.codec.plans import epoch_of
 from vc_egpu.volcano.words.annotations import Cards
 
 ShareClass = Literal["high", "unset", "low"]
+FULL_CORES: Final = 100
+_SUMS: Final[tuple[tuple[str, tuple[ShareClass, ...]], ...]] = (
+    ("high and unset", ("high", "unset")),
+    ("unset and low", ("unset", "low")),
+)
+"""Classes whose cores are counted together."""
+_ONE_SUM: Final[tuple[tuple[str, tuple[ShareClass, ...]], ...]] = (("all", ("high", "unset", "low")),)
+"""The same where high does not run over low."""
 _SLACK: Final = 1e-9
 """Ratios are floats: 100 × 1.1 is a little more than 110."""
 
@@ -28,6 +36,8 @@ class Why(Enum):
     CARD_NOT_USABLE = "CardNotUsable"
     NO_ROOM = "NoRoom"
     TOOLKIT = "Toolkit"
+    SLICE = "Slice"
+    """The card's driver did not give the slice."""
     NOT_NOW = "NotNow"
     """The kubelet, the API server or the disk did not answer: the same call may succeed later."""
 
@@ -89,6 +99,8 @@ class CardLimits:
     ratio_class: ShareClass | None = None
     """The only class that may have more cores than there are; None: all."""
     max_sharers: int = 100
+    stack: bool = True
+    """False: high does not run over low on it."""
 
 
 def planned(cards: Cards) -> list[HeldShare]:
@@ -158,8 +170,9 @@ def refusal(card: CardLimits, beside: Sequence[HeldShare], new: HeldShare) -> st
                 f"card {card.uuid}: {amount} MiB{what} do not fit, {held} of "
                 f"{int(limit)} MiB are held by {_pods(awake)}"
             )
-    for name, classes in (("high and unset", ("high", "unset")), ("unset and low", ("unset", "low"))):
-        ratio = card.core_ratio if card.ratio_class is None or card.ratio_class in classes else 1.0
+    for name, classes in _SUMS if card.stack else _ONE_SUM:
+        stretched = card.stack and (card.ratio_class is None or card.ratio_class in classes)
+        ratio = card.core_ratio if stretched else 1.0
         cores_limit = 100 * ratio + _SLACK
         cores_held = sum(share.cores_percent for share in awake if share.share_class in classes)
         if new.share_class in classes and cores_held + new.cores_percent > cores_limit:

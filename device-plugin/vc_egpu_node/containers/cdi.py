@@ -21,6 +21,8 @@ from vc_egpu_node.containers.admission import HeldShare, ShareClass
 from vc_egpu_node.files import read_promptly, write_atomically
 from vc_egpu_node.vendors.base import Edits
 from vc_egpu_node.vendors.registry import HIDE
+from vc_egpu_node.vendors.slice_book import SliceBook
+from vc_egpu_node.vendors.slices import SliceError
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,16 @@ class Grant:
         """Whether no higher class holds its launches. Another pod of the gang may wait for one of them, and
         would spin on its own card next to high. The driver's time slice decides there."""
         return self.share_class == "low" and self.gang_pods > 1
+
+    @property
+    def sliced(self) -> bool:
+        """Whether it has slices of fixed size, which the card keeps apart without the library."""
+        return any(share.slice for share in self.shares)
+
+    @property
+    def limited(self) -> bool:
+        """Whether the isolation library holds it to its shares."""
+        return not self.native and not self.sliced
 
     @property
     def held(self) -> tuple[HeldShare, ...]:
@@ -179,8 +191,15 @@ def limits_of(grant: Grant, described: Described) -> dict[str, Any]:
 class GrantFolder:
     """The CDI specs of this node's containers, and the grants in them. Thread-safe."""
 
-    def __init__(self, cdi_dir: Path, limits_dir: Path, isolation: Isolates | None = None) -> None:
+    def __init__(
+        self,
+        cdi_dir: Path,
+        limits_dir: Path,
+        isolation: Isolates | None = None,
+        slices: SliceBook | None = None,
+    ) -> None:
         self._cdi_dir = cdi_dir
+        self._slices = slices
         self._limits_dir = limits_dir
         self._isolation = isolation
         self._lock = threading.Lock()
@@ -218,13 +237,15 @@ class GrantFolder:
         alone: every change makes the runtime read all specs again. Raises ``OSError`` and, where the library
         cannot be told of the grant, :class:`ControlError`."""
         folder = self._folder(grant)
-        isolation = self._isolation.prepare(grant, self.all) if self._isolation is not None else {}
+        library = self._isolation if not grant.sliced else None
+        isolation = library.prepare(grant, self.all) if library is not None else {}
         self._put(grant, folder, spec_of(grant, cards, folder, isolation), described)
 
     def record(self, grant: Grant, cards: Edits, described: Described) -> None:
         """Write the files of a container that runs. Raises ``OSError``."""
         folder = self._folder(grant)
-        isolation = self._isolation.record(grant) if self._isolation is not None else {}
+        library = self._isolation if not grant.sliced else None
+        isolation = library.record(grant) if library is not None else {}
         self._put(grant, folder, spec_of(grant, cards, folder, isolation), described)
 
     def _folder(self, grant: Grant) -> Path:
@@ -251,9 +272,15 @@ class GrantFolder:
         return found
 
     def release(self, name: str) -> None:
-        """The container is gone: its spec first, then its folder, then the grant."""
+        """The container is gone: its spec first, then its slices, its folder and the grant. Raises
+        ``OSError`` where the driver keeps a slice."""
         self.path(name).unlink(missing_ok=True)
         grant = self.get(name)
+        try:
+            if self._slices is not None:
+                self._slices.release(name)
+        except SliceError as error:
+            raise OSError(f"its slice stays on the card: {error}") from error
         if self._isolation is not None and grant is not None:
             self._isolation.release(grant, self.all)
         elif self._isolation is not None:

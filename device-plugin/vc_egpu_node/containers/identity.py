@@ -22,12 +22,14 @@ from vc_egpu.volcano.words.annotations import AnnotationError, Cards, CardShare,
 from vc_egpu_node.api.pods import NodePods, PodView
 from vc_egpu_node.cards.inventory import CORDONED
 from vc_egpu_node.containers import admission
-from vc_egpu_node.containers.admission import NotAdmittedError, Why
+from vc_egpu_node.containers.admission import FULL_CORES, NotAdmittedError, Why
 from vc_egpu_node.containers.allocations import Allocation, AllocationStore
 from vc_egpu_node.containers.cdi import ControlError, Grant, GrantFolder, qualified
 from vc_egpu_node.containers.owners import Owners
 from vc_egpu_node.kubelet.podresources import ContainerRef
 from vc_egpu_node.vendors.base import CardReading, ContainerEdits, EditsError
+from vc_egpu_node.vendors.slice_book import SliceBook
+from vc_egpu_node.vendors.slices import LATER, Realised, SliceError, SliceWish
 
 UNLISTED: Final = -1
 """Position of a card that the library does not list."""
@@ -69,6 +71,7 @@ class Stock:
             core_ratio=self.node_cards.core_ratio,
             ratio_class=self.node_cards.ratio_class,
             max_sharers=self.node_cards.max_sharers,
+            stack=card.stack,
         )
 
     def described(self, grant: Grant) -> dict[str, dict[str, Any]]:
@@ -114,6 +117,7 @@ class Identity:
         owners: Owners,
         pods: NodePods,
         edits: ContainerEdits,
+        slices: SliceBook | None = None,
     ) -> None:
         self._node = node
         self._around = around
@@ -122,6 +126,7 @@ class Identity:
         self._owners = owners
         self._pods = pods
         self._edits = edits
+        self._slices = slices
         self._room = threading.Lock()
 
     def promise(self, resource: str, ids: frozenset[str]) -> str:
@@ -187,7 +192,9 @@ class Identity:
     def restore(self, grant: Grant) -> None:
         """Count a container that runs already as let in, without a check of room, and write its files."""
         self._grants.reserve(grant)
-        if grant.native or not self._around.closed:  # else they would let its next start go without limits
+        if (
+            not grant.limited or not self._around.closed
+        ):  # else they would let its next start go without limits
             self.rewrite(grant)
 
     def change(self, grants: Sequence[Grant]) -> None:
@@ -211,7 +218,8 @@ class Identity:
         raises :class:`NotAdmittedError`."""
         stock = self._around.stock
         with self._errors_of_writing():
-            edits = self._edits.record(stock.of(grant), shared=not grant.native)
+            realised = self._slices.of(grant.name) if self._slices is not None and grant.sliced else ()
+            edits = self._edits.record(stock.of(grant), shared=grant.limited, realised=realised)
             self._grants.record(grant, edits, stock.described(grant))
 
     # --- a container that starts -------------------------------------------------------------------
@@ -247,7 +255,7 @@ class Identity:
     def _refuse_if_closed(self, stock: Stock, grant: Grant) -> None:
         """Whether the node lets any such container start now."""
         closed = stock.problem if stock.ready else UNCOUNTED
-        if not grant.native:
+        if grant.limited:
             closed = closed or self._around.closed
         if closed:
             raise NotAdmittedError(Why.NOT_NOW, closed)
@@ -255,8 +263,26 @@ class Identity:
     def _write(self, stock: Stock, grant: Grant) -> None:
         driver = stock.node_cards.driver_version
         with self._errors_of_writing():
-            edits = self._edits.edits(stock.of(grant), driver, shared=not grant.native)
+            realised = self._realised(grant)
+            edits = self._edits.edits(stock.of(grant), driver, shared=grant.limited, realised=realised)
             self._grants.write(grant, edits, stock.described(grant))
+
+    def _realised(self, grant: Grant) -> tuple[Realised, ...]:
+        """Its slices, made or adopted; none for shares of any size."""
+        wishes = [
+            SliceWish(share.uuid, share.slice, -1 if share.start is None else share.start, share.memory_mib)
+            for share in grant.shares
+            if share.slice is not None
+        ]
+        if not wishes:
+            return ()
+        if self._slices is None:
+            raise NotAdmittedError(Why.SLICE, "cards of this node are not cut into slices")
+        try:
+            return tuple(self._slices.realise(grant.name, wish) for wish in wishes)
+        except SliceError as error:
+            why = Why.NOT_NOW if error.why in LATER else Why.SLICE
+            raise NotAdmittedError(why, f"{error} ({error.why})") from error
 
     @contextmanager
     def _errors_of_writing(self) -> Iterator[None]:
@@ -327,9 +353,20 @@ def _planned_for(stock: Stock, share: CardShare, grant: Grant) -> None:
         raise NotAdmittedError(
             Why.WRONG_PLAN, f"card {share.uuid} is a {card.model}, the container asks for {grant.resource}"
         )
+    _of_its_kind(card, share, grant)
     _in_order(stock, share)
     if not card.offered and card.reason != CORDONED:
         raise NotAdmittedError(Why.CARD_NOT_USABLE, f"card {share.uuid} is not offered: {card.reason}")
+
+
+def _of_its_kind(card: NodeCard, share: CardShare, grant: Grant) -> None:
+    """A slice is on a card that is cut, and nothing else is, but for a whole card that could be."""
+    templates = {one.name for one in card.layout.templates} if card.layout is not None else frozenset[str]()
+    if share.slice is not None and share.slice not in templates:
+        raise NotAdmittedError(Why.WRONG_PLAN, f"card {share.uuid} has no slice {share.slice}")
+    whole = share.cores == FULL_CORES and (card.layout is None or card.layout.whole)
+    if share.slice is None and card.layout is not None and not whole and not grant.native:
+        raise NotAdmittedError(Why.WRONG_PLAN, f"card {share.uuid} is cut into slices, the plan names none")
 
 
 def _in_order(stock: Stock, share: CardShare) -> None:

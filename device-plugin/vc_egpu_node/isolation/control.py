@@ -118,7 +118,7 @@ class Control:
 
 def shared(grant: Grant) -> bool:
     """Whether the library stands in that container: native cards go without it."""
-    return not grant.native
+    return grant.limited
 
 
 def controls(

@@ -283,7 +283,7 @@ class SecondWall:
             samples = (self._samples.get(key, (0, 0)) for key in _higher(grant, grants, pages))
             if offences.held_through(samples):
                 held = frozenset(memory)
-        return Allowance(memory, whole=grant.native, held=held)
+        return Allowance(memory, whole=not grant.limited, held=held)
 
     def _learn(
         self, grants: list[Grant], pages: Mapping[str, _Pages], shown: Shown, untold: frozenset[str]

@@ -21,6 +21,8 @@ from vc_egpu_node.deviceplugin.registration import KubeletLink
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.kubelet.podresources import Checkpoint, PodResources
 from vc_egpu_node.vendors.nvidia.toolkit import Toolkit
+from vc_egpu_node.vendors.slice_book import SliceBook
+from vc_egpu_node.vendors.slices import Slicer
 
 RES = "volcano.sh/vgpu-h20"
 NODE = "node-1"
@@ -101,6 +103,7 @@ class World:
     """Set when the kubelet begins or ends to follow."""
     closed: str = ""
     """Why no pod gets a share."""
+    slicer: Slicer | None = None
     isolation: Isolation | None = None
     """Taken at the next :meth:`assemble`."""
 
@@ -110,7 +113,8 @@ class World:
     def assemble(self) -> None:
         """(Re)start the agent's parts from what is on disk."""
         self.allocations = AllocationStore(self.root / "allocations")
-        self.grants = GrantFolder(self.root / "cdi", self.root / "containers", self.isolation)
+        slices = SliceBook(self.root / "slices", self.slicer) if self.slicer is not None else None
+        self.grants = GrantFolder(self.root / "cdi", self.root / "containers", self.isolation, slices)
         self.pod_resources = PodResources(self.kubelet.pod_resources_socket)
         self.toolkit = Toolkit([self.root / "toolkit"], "auto", self.root / "nvidiactl")
         pods: Any = self.pods
@@ -122,6 +126,7 @@ class World:
             owners=Owners(self.pod_resources, Checkpoint(self.kubelet.folder), pods, self.grants),
             pods=pods,
             edits=self.toolkit,
+            slices=slices,
         )
         self.link = KubeletLink(self.kubelet.folder, self._plugin, on_change=self.changed.set)
 

@@ -128,10 +128,6 @@ def test_who_is_on_cards_that_are_out_is_counted() -> None:
     ("facts", "problem"),
     [
         (
-            NodeFacts(mode_label="mig"),
-            "label egpu.volcano.sh/card-mode is mig: MIG cards are not offered yet",
-        ),
-        (
             NodeFacts(mode_label="half"),
             "label egpu.volcano.sh/card-mode is 'half', not shared, native or mig",
         ),

@@ -53,6 +53,8 @@ class ShareRow:
     """Its memory counts on the host for its suspension: from the order until the pod runs again."""
     could_be_suspended: bool
     """The node's agent says so, and no order stands yet."""
+    slice: str = ""
+    """Its template, where it is a slice of fixed size."""
 
     @property
     def occupies_mib(self) -> int:
@@ -111,4 +113,5 @@ def _row(gang: Gang | None, pod: Pod, container: str, share: Share, models: Mapp
         asleep=pod.asleep,
         booked_on_host=pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING,
         could_be_suspended=pod.suspendable and not pod.suspend_ordered,
+        slice=share.slice,
     )

@@ -2,6 +2,7 @@
 
 from vc_egpu_node.settings.config import Settings
 from vc_egpu_node.vendors.base import Vendor
+from vc_egpu_node.vendors.nvidia.mig import Adopted
 from vc_egpu_node.vendors.nvidia.preload import install
 from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
 from vc_egpu_node.vendors.nvidia.toolkit import Toolkit
@@ -11,9 +12,11 @@ from vc_egpu_node.vendors.nvidia.words import FACTS
 
 def bundle(settings: Settings) -> Vendor:
     """All that the agent needs for NVIDIA's cards."""
+    readings = NvidiaReadings()
     return Vendor(
         facts=FACTS,
-        readings=NvidiaReadings(),
+        readings=readings,
+        slicer=Adopted(readings.slices),
         edits=Toolkit(settings.toolkit_specs, settings.toolkit, settings.driver_device),
         isolation=install,
         trial=ContextTrial(),

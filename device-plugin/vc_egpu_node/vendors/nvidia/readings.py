@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -25,6 +26,7 @@ from vc_egpu_node.vendors.base import (
     ProcessSample,
     UntoldError,
 )
+from vc_egpu_node.vendors.nvidia import mig
 from vc_egpu_node.vendors.nvidia.fabric import fabric_fault
 from vc_egpu_node.vendors.nvidia.lists import WIDE_LISTS, running
 from vc_egpu_node.vendors.nvidia.ways import with_ways
@@ -36,6 +38,7 @@ from vc_egpu_node.vendors.nvidia.words import (
     recovery_fault,
     rows_fault,
 )
+from vc_egpu_node.vendors.slices import HeldSlice
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,8 +62,10 @@ CORES_PER_SM_EXCEPTIONS: Final = {(6, 1): 128, (6, 2): 128, (8, 0): 64}
 class NvidiaReadings:
     """NVML, used by one thread."""
 
-    def __init__(self, dev: Path = Path("/dev")) -> None:
+    def __init__(self, dev: Path = Path("/dev"), mig_minors: Path = mig.MINORS) -> None:
         self._dev = dev
+        self._mig_minors = mig_minors
+        self._slices: Mapping[str, tuple[HeldSlice, ...]] = {}
         self._minors: tuple[int, ...] = ()
         self._handles: dict[str, Any] = {}
         self._uuid_of_pointer: dict[int, str] = {}
@@ -107,6 +112,7 @@ class NvidiaReadings:
             self._wants_reset = {
                 uuid: xid for uuid, xid in self._wants_reset.items() if uuid in self._handles
             }
+        self._slices = {card.uuid: card.slices for card in cards}
         self._listen()
         return NodeReading(
             cards=with_ways(cards, self._handles),
@@ -118,7 +124,7 @@ class NvidiaReadings:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
         capability = _capability(handle)
-        mig = _optional(pynvml.nvmlDeviceGetMigMode, handle)
+        cut = bool((_optional(pynvml.nvmlDeviceGetMigMode, handle) or (0,))[0])
         sm_count = _sm_count(_optional(pynvml.nvmlDeviceGetNumGpuCores, handle) or 0, capability)
         pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle)
         minor = _optional(pynvml.nvmlDeviceGetMinorNumber, handle)
@@ -134,11 +140,20 @@ class NvidiaReadings:
             numbers=({"sm": sm_count} if sm_count else {})
             | ({"minor": int(minor)} if minor is not None else {}),
             attributes={"compute_capability": f"{capability[0]}.{capability[1]}"} if capability else {},
-            abilities=MIG_ABILITIES if mig and mig[0] else SHARED,
-            isolation="hardware" if mig and mig[0] else "library",
+            abilities=MIG_ABILITIES if cut else SHARED,
+            isolation="hardware" if cut else "library",
         )
+        if cut:
+            found = mig.instances(
+                handle, reading.memory_mib, minor_of(reading), mig.capabilities(self._mig_minors)
+            )
+            reading = replace(reading, slices=tuple(found))
         self._handles[uuid] = handle
         return reading
+
+    def slices(self, uuid: str) -> tuple[HeldSlice, ...]:
+        """MIG instances of a card as the last scan found them. Any thread may ask."""
+        return self._slices.get(uuid, ())
 
     def _listen(self) -> None:
         """Ask for error events of all cards; a card that has none is probed only."""

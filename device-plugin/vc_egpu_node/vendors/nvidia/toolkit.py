@@ -14,6 +14,7 @@ import yaml
 
 from vc_egpu_node.settings.config import ToolkitMode
 from vc_egpu_node.vendors.base import ANY_DRIVER, CardReading, Edits, EditsError
+from vc_egpu_node.vendors.nvidia.mig import MINORS
 from vc_egpu_node.vendors.nvidia.words import minor_of
 from vc_egpu_node.vendors.slices import Realised
 
@@ -72,7 +73,7 @@ class Toolkit:
         """See :meth:`ContainerEdits.edits`; specs that were made for another driver do not count. ``shared``:
         without :data:`TENANTS_LIMITS`."""
         if realised:
-            raise EditsError("slices of cards in MIG mode are not given to containers yet")
+            return self._of_slices(cards, realised, driver_version)
         return self._edits([(card, minor_of(card)) for card in cards], driver_version, shared=shared)
 
     def record(
@@ -80,7 +81,7 @@ class Toolkit:
     ) -> Edits:
         """See :meth:`ContainerEdits.record`: by UUID or position, whatever the card's number is now."""
         if realised:
-            raise EditsError("slices of cards in MIG mode are not given to containers yet")
+            return self._of_slices(cards, realised, ANY_DRIVER)
         return self._edits([(card, UNKNOWN_MINOR) for card in cards], ANY_DRIVER, shared=shared)
 
     def unusable(self, cards: Iterable[CardReading], driver_version: str = ANY_DRIVER) -> dict[str, str]:
@@ -112,6 +113,30 @@ class Toolkit:
             version = max(version, spec.cdi_version, key=_numbers)
             parts += [part for part in (spec.common, device) if part not in parts]
         return Edits(version, tuple(_without_limits(part) if shared else part for part in parts))
+
+    def _of_slices(self, cards: Sequence[CardReading], realised: Sequence[Realised], driver: str) -> Edits:
+        """The spec's common part, the node of each card, and the two capabilities of each instance.
+
+        A spec's own entries of instances may be older than the instances.
+        """
+        specs = [] if self._mode == "off" else self._specs()
+        if not specs and self.required:
+            raise EditsError(f"no CDI spec of kind {NVIDIA_KIND}: run nvidia-ctk cdi generate")
+        spec = next((one for one in specs if one.fits(driver)), None)
+        if specs and spec is None:
+            raise EditsError(f"no CDI spec of kind {NVIDIA_KIND} was made for driver {driver}")
+        nodes = [name for card in cards for name in card.devices]
+        for one in realised:
+            caps = [one.slice.numbers.get(name) for name in ("cap-gi", "cap-ci")]
+            if None in caps and self.required:
+                raise EditsError(
+                    f"the driver names no capabilities of instance {one.slice.id} in {MINORS}: count again"
+                )
+            nodes += [f"nvidia-caps/nvidia-cap{number}" for number in caps if number is not None]
+        parts: list[Mapping[str, Any]] = [] if spec is None else [_without_limits(spec.common)]
+        if self.required or specs:
+            parts.append({"deviceNodes": [{"path": f"/dev/{name}"} for name in nodes]})
+        return Edits("0.3.0" if spec is None else spec.cdi_version, tuple(parts))
 
     def _specs(self) -> list[_Spec]:
         found = (self._load(path) for place in self._places for path in _files(place))

@@ -289,6 +289,8 @@ def _containers(shares: Iterable[tuple[str, Share]]) -> dict[str, tuple[CardShar
             memory_mib=share.memory_mib,
             cores=share.cores_percent,
             physical_mib=share.physical_mib,
+            slice=share.slice or None,
+            start=share.start if share.start >= 0 else None,
         )
         containers[name] = (*containers.get(name, ()), entry)
     return containers

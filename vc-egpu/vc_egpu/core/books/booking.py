@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from vc_egpu.core.layouts.table import ANYWHERE
 from vc_egpu.core.model.cluster import Pod, PodPhase, PodShape, Share, ShareClass, SuspensionState
 from vc_egpu.core.model.neighbours import Mark, of_leaving, of_planned
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, clamp, slot_resource
@@ -28,6 +29,9 @@ class Seat(NamedTuple):
     """1 for a whole card or a native one."""
     asleep: int = 0
     """1 for a suspended one: it does not count where a share must be alone on the card."""
+    slice: str = ""
+    """Its template, where it is a slice of fixed size. It stays while its pod sleeps."""
+    start: int = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class Booking:
 
 
 def _asleep(seat: Seat) -> Seat:
-    return Seat(seat.col, 0, 0, seat.memory_mib, 0, 0, 0, 0, asleep=1)
+    return Seat(seat.col, 0, 0, seat.memory_mib, 0, 0, 0, 0, asleep=1, slice=seat.slice, start=seat.start)
 
 
 def cores_of(share_class: ShareClass, cores_percent: int) -> tuple[int, int]:
@@ -108,4 +112,7 @@ def seat_of(col: int, share: Share, share_class: ShareClass) -> Seat:
     memory_mib = clamp(share.memory_mib)
     physical_mib = min(clamp(share.on_card_mib), memory_mib)
     alone = int(share.whole or share.native)
-    return Seat(col, memory_mib, physical_mib, memory_mib - physical_mib, cores, high, low, alone)
+    host_mib = memory_mib - physical_mib
+    return Seat(
+        col, memory_mib, physical_mib, host_mib, cores, high, low, alone, slice=share.slice, start=share.start
+    )

@@ -7,7 +7,9 @@ The rules of a card (memory in MiB, cores in percent of a card):
 - what spills to the host: at most the node's budget and the container's own memory limit;
 - cores of high + unset, and cores of unset + low: each at most the node's core limit;
 - shares: at most the node's number of sharers;
-- a whole or native card stands alone, suspended shares aside.
+- a whole or native card stands alone, suspended shares aside;
+- on cards with a layout: slices only, as its table allows them together, or the whole card;
+- where high does not run over low: cores of all together, at most one card's.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +20,9 @@ import numpy as np
 
 from vc_egpu.core.books.booking import HostPort, Seat, cores_of, requests_of, slots_of
 from vc_egpu.core.books.ledger import EVERYBODY, Flags, Ints, Ledger
-from vc_egpu.core.model.cluster import CardAsk, Mode, PodShape, ShareClass
+from vc_egpu.core.layouts.catalogue import NO_LAYOUT
+from vc_egpu.core.layouts.table import ANYWHERE
+from vc_egpu.core.model.cluster import FULL_CORES_PERCENT, CardAsk, Mode, PodShape, ShareClass
 from vc_egpu.core.model.findings import NodeLack, NodeResource
 from vc_egpu.core.model.neighbours import Mark, label_of
 from vc_egpu.core.model.resources import PERMILLE, clamp, physical_mib
@@ -205,9 +209,14 @@ def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Rows) -> tuple[Ints, 
     array where it makes no difference.
     """
     fits = (ledger.kind[rows] == ask.kind) & ledger.usable[rows] & (ledger.alone[rows] == 0)
+    if ledger.cuts and not ask.ask.slice:
+        states = ledger.slices[rows]
+        fits &= ledger.cuts.catalogue.whole[states] if ask.ask.whole else states == NO_LAYOUT
     if need.cards is not None:
         fits &= need.cards[rows]
     count = _by_memory(ledger, need, ask, rows)
+    if ask.ask.slice:
+        np.minimum(count, ledger.cuts.catalogue.copies(ask.ask.slice)[ledger.slices[rows]], out=count)
     if ask.alone:
         np.minimum(count, ledger.sharers[rows] == ledger.asleep[rows], out=count)
         np.minimum(count, ledger.sharers[rows] < ledger.max_sharers[rows][:, None], out=count)
@@ -221,6 +230,9 @@ def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Rows) -> tuple[Ints, 
         np.minimum(count, (high - ledger.high_cores[rows]) // ask.cores_percent, out=count)
     if ask.low:
         np.minimum(count, (low - ledger.low_cores[rows]) // ask.cores_percent, out=count)
+    if ledger.any_flat:
+        together = (FULL_CORES_PERCENT - ledger.all_cores[rows]) // ask.cores_percent
+        np.minimum(count, np.where(ledger.flat[rows], together, MANY), out=count)
     count = np.where(fits, np.clip(count, 0, MANY), 0)
     if need.share_class is ShareClass.UNSET:
         return count, count
@@ -458,8 +470,15 @@ def places_up_to(ledger: Ledger, need: Need, mask: Flags, wanted: int) -> int:
     return min(found, wanted)
 
 
-def seats_of(need: Need, assignment: Assignment, ratio_permille: int) -> tuple[Seat, ...]:
-    """What the ledger books for a pod seated so on a node with this memory ratio."""
+def seats_of(
+    need: Need,
+    assignment: Assignment,
+    ratio_permille: int,
+    starts: Mapping[tuple[int, int], int] | None = None,
+) -> tuple[Seat, ...]:
+    """What the ledger books for a pod seated so on a node with this memory ratio. ``starts``: by
+    (ask, column), where a slice of fixed size begins."""
+    begins = starts or {}
     return tuple(
         Seat(
             col,
@@ -470,7 +489,24 @@ def seats_of(need: Need, assignment: Assignment, ratio_permille: int) -> tuple[S
             ask.high,
             ask.low,
             int(ask.alone),
+            slice=ask.ask.slice,
+            start=begins.get((position, col), ANYWHERE),
         )
-        for ask, cols in zip((ask.here(ratio_permille) for ask in need.asks), assignment, strict=True)
+        for position, (general, cols) in enumerate(zip(need.asks, assignment, strict=True))
+        for ask in (general.here(ratio_permille),)
         for col in cols
     )
+
+
+def starts_of(ledger: Ledger, need: Need, row: int, assignment: Assignment) -> dict[tuple[int, int], int]:
+    """Where each slice of fixed size begins on its card, by (ask, column): at its best place."""
+    starts: dict[tuple[int, int], int] = {}
+    states: dict[int, int] = {}
+    catalogue = ledger.cuts.catalogue
+    for position, (ask, cols) in enumerate(zip(need.asks, assignment, strict=True)):
+        template = ask.ask.slice
+        for col in cols if template else ():
+            state = states.get(col, int(ledger.slices[row, col]))
+            starts[position, col] = catalogue.place(state, template)
+            states[col] = catalogue.after(state, template)
+    return starts

@@ -13,8 +13,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vc_egpu.core.books.booking import Booking, HostPort, requests_of, seat_of, slots_of
+from vc_egpu.core.books.booking import Booking, HostPort, Seat, requests_of, seat_of, slots_of
 from vc_egpu.core.books.marks import Domains, Marks
+from vc_egpu.core.layouts.cuts import Cuts
+from vc_egpu.core.layouts.table import Held
 from vc_egpu.core.model.cluster import (
     FULL_CORES_PERCENT,
     Card,
@@ -39,6 +41,8 @@ EVERYBODY: Final = 2
 """No class has this value."""
 _FIRST_ROWS: Final = 16
 _FIRST_WIDTH: Final = 8
+_AMOUNTS: Final = Seat._fields.index("slice")
+"""So many fields of a seat are numbers that are added up, and its column."""
 _MANY: Final = 24
 """From so many bookings on, arrays are quicker."""
 
@@ -66,7 +70,8 @@ class Ledger:
 
     All arrays have one row per node; those of cards have shape (rows, width). Units: memory in MiB,
     cores in percent of a card, node resources as in :class:`Booking`. Rows of removed nodes are reused
-    and look like closed nodes without cards.
+    and look like closed nodes without cards. ``flat``: cards on which high does not run over low.
+    ``cuts``: slices of fixed size; ``slices`` is each card's state by its catalogue, 0 without a layout.
     """
 
     _most_free: tuple[int, ...] | None = None
@@ -85,13 +90,13 @@ class Ledger:
         self.wired: list[Wiring | None] = [None] * _FIRST_ROWS
         self.kind: Ints = np.full(cards, -1, np.int64)
         """Which (model, mode), by :attr:`kinds`; -1: no card."""
-        self.usable: Flags = np.zeros(cards, np.bool_)
+        self.usable, self.flat = np.zeros(cards, np.bool_), np.zeros(cards, np.bool_)
         self.memory_cap: Ints = np.zeros(cards, np.int64)
         """Memory that may be promised; ``physical_cap`` is what the card itself has of it."""
         self.memory_used: Ints = np.zeros(cards, np.int64)
         self.physical_cap: Ints = np.zeros(cards, np.int64)
         self.physical_used: Ints = np.zeros(cards, np.int64)
-        self.stretched = False
+        self.stretched, self.any_flat, self.cuts = False, False, Cuts()
         """True once any node promises more memory than there is: until then both sums are the same."""
         self.high_cores: Ints = np.zeros(cards, np.int64)
         self.low_cores: Ints = np.zeros(cards, np.int64)
@@ -99,7 +104,7 @@ class Ledger:
         self.sharers: Ints = np.zeros(cards, np.int64)
         """All shares, suspended ones too: ``asleep`` counts those."""
         self.asleep: Ints = np.zeros(cards, np.int64)
-        self.alone: Ints = np.zeros(cards, np.int64)
+        self.alone, self.slices = np.zeros(cards, np.int64), np.zeros(cards, np.int64)
         self.row_memory: Ints = np.zeros(_FIRST_ROWS, np.int64)
         """Sum of ``memory_used`` over the row, as the next three: to order nodes without looking at cards."""
         self.row_cores: Ints = np.zeros(_FIRST_ROWS, np.int64)
@@ -184,8 +189,12 @@ class Ledger:
             self.kind[row, col] = self.kind_of(card.model, node.mode)
             self.usable[row, col] = card.usable and node.offers_cards
             memory_mib = clamp(card.memory_mib)
-            self.memory_cap[row, col] = memory_mib * ratio // PERMILLE
+            flat = self.flat[row, col] = not card.stack
+            self.any_flat = self.any_flat or bool(flat)
+            promised = min(ratio, PERMILLE) if flat else ratio
+            self.memory_cap[row, col] = memory_mib * promised // PERMILLE
             self.physical_cap[row, col] = memory_mib * min(ratio, PERMILLE) // PERMILLE
+        self.cuts.enter(row, [(card.layout, card.foreign) for card in cards], self.slices)
         self.row_memory_cap[row] = self.memory_cap[row].sum()
         self.row_cards[row] = len(cards)
         cores = cores_at(node.core_ratio)
@@ -231,7 +240,9 @@ class Ledger:
         self.uuids[row], self.wired[row] = (), None
         self.kind[row] = -1
         self.usable[row] = False
+        self.cuts.enter(row, (), self.slices)
         for cards in (
+            self.flat,
             self.memory_cap,
             self.physical_cap,
             self.ratio,
@@ -337,9 +348,13 @@ class Ledger:
             self._apply_named(booking, sign)
 
     def _apply_seats(self, bookings: Iterable[Booking], sign: int) -> None:
-        seats = [(booking.row, *seat) for booking in bookings for seat in booking.seats]
+        placed = [(booking.row, seat) for booking in bookings for seat in booking.seats]
+        seats = [(row, *seat[:_AMOUNTS]) for row, seat in placed]
         if not seats:
             return
+        for where, seat in placed:
+            if seat.slice:
+                self.cuts.cut(where, seat.col, Held(seat.slice, seat.start), sign, self.slices)
         row, col, *signed = np.array(seats, np.int64).T
         memory, physical, host, cores, high, low, alone, asleep = (sign * amounts for amounts in signed)
         self.stretched = self.stretched or bool(host.any() or asleep.any())
@@ -374,6 +389,8 @@ class Ledger:
             self.low_cores[row, col] += sign * seat.low
             self.sharers[row, col] += sign
             self.alone[row, col] += sign * seat.alone
+            if seat.slice:
+                self.cuts.cut(row, col, Held(seat.slice, seat.start), sign, self.slices)
             if seat.host_mib or seat.asleep:
                 self.asleep[row, col] += sign * seat.asleep
                 self.host_used[row] += sign * seat.host_mib
@@ -435,6 +452,10 @@ class Ledger:
             & (sharers <= self.max_sharers[rows][:, None])
             & ((self.alone[rows] == 0) | (sharers - self.asleep[rows] == 1))
         )
+        if self.any_flat:
+            cards &= ~self.flat[rows] | (self.all_cores[rows] <= FULL_CORES_PERCENT)
+        if self.cuts:
+            cards &= ~self.cuts.catalogue.full[self.slices[rows]]
         host = self.host_used[rows] <= self.host_cap[rows]
         return np.asarray(cards.all(axis=1) & (self.used[rows] <= self.cap[rows]).all(axis=1) & host)
 
@@ -467,6 +488,7 @@ class Ledger:
         other.slot_used = {name: column.copy() for name, column in self.slot_used.items()}
         other.ports, other.unoffered = dict(self.ports), _Unoffered()
         other.marks = self.marks.copy()
+        other.cuts = self.cuts.copy()
         return other
 
     def _grow_rows(self) -> None:
@@ -502,14 +524,14 @@ class Ledger:
 
 BOOKED: Final = (
     "memory_used", "physical_used", "high_cores", "low_cores", "all_cores", "sharers", "asleep", "alone",
-    "host_used", "used", "row_memory", "row_cores", "states",
+    "host_used", "used", "row_memory", "row_cores", "states", "slices",
 )  # fmt: skip
 """Columns that bookings change: each copy has its own."""
 _FACTS: Final = (
     "kind", "usable", "memory_cap", "physical_cap", "ratio", "ratio_class", "host_cap", "high_cap", "low_cap",
-    "max_sharers", "cap", "row_memory_cap", "row_cards",
+    "max_sharers", "cap", "row_memory_cap", "row_cards", "flat",
 )  # fmt: skip
 _PER_CARD: Final = frozenset({
     "kind", "usable", "memory_cap", "memory_used", "physical_cap", "physical_used", "high_cores", "low_cores",
-    "all_cores", "sharers", "asleep", "alone",
+    "all_cores", "sharers", "asleep", "alone", "flat", "slices",
 })  # fmt: skip

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from vc_egpu.core.check.recount import HOLDING, use_by_queue
+from vc_egpu.core.layouts.table import Held
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     FULL_CORES_PERCENT,
@@ -201,11 +202,39 @@ def _card_rules(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violatio
         cores = sum(seat.share.cores_percent for seat in seats if seat.share_class in classes)
         if cores > limit:
             yield Violation(Rule.CARD, subject, f"{what} have {cores} of {limit} cores: {names}")
+    yield from _slices(card, seats)
     alone = [seat for seat in seats if seat.share.whole or seat.share.native]
     if alone and len(seats) > 1:
         yield Violation(Rule.CARD, subject, f"{alone[0].who} has the whole card, yet it is shared: {names}")
     if any(seat.share.native != (node.mode is Mode.NATIVE) for seat in seats):
         yield Violation(Rule.CARD, subject, f"offered as {node.mode.value}, taken otherwise: {names}")
+
+
+def _slices(card: Card, seats: list[_Seat]) -> Iterable[Violation]:
+    """Slices of fixed size, and cards on which high does not run over low."""
+    subject, names = f"card {card.uuid}", ", ".join(seat.who for seat in seats)
+    cores = sum(seat.share.cores_percent for seat in seats)
+    if not card.stack and cores > FULL_CORES_PERCENT:
+        text = f"{cores} cores are taken together, and high does not run over low here: {names}"
+        yield Violation(Rule.CARD, subject, text)
+    if not card.stack and sum(seat.share.memory_mib for seat in seats) > card.memory_mib:
+        yield Violation(Rule.CARD, subject, f"more memory is taken than the card has, by {names}")
+    if card.layout is None:
+        return
+    cut = [seat for seat in seats if seat.share.slice]
+    held = [*card.foreign, *(Held(seat.share.slice, seat.share.start) for seat in cut)]
+    wrong = card.layout.misfit(held)
+    if wrong:
+        yield Violation(Rule.CARD, subject, f"{wrong}: {names}")
+    for seat in cut:
+        template = card.layout.template(seat.share.slice)
+        if template is not None and template.memory_mib != seat.share.memory_mib:
+            text = f"{seat.who} is charged {seat.share.memory_mib} MiB for {template.name}"
+            yield Violation(Rule.CARD, subject, f"{text}, which has {template.memory_mib}")
+    loose = [seat.who for seat in seats if not seat.share.slice and not seat.share.whole]
+    if loose or (held and len(cut) < len(seats)):
+        text = f"it is cut into slices, and {', '.join(loose) or names} are on it without one"
+        yield Violation(Rule.CARD, subject, text)
 
 
 # --- host memory ---------------------------------------------------------------------------------

@@ -47,6 +47,9 @@ class Template:
     places: tuple[Place, ...] = ()
     """Empty: the card has no places, and its parts alone decide."""
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.memory_mib, self.places))
+
     def place_at(self, start: int) -> Place | None:
         """Its place that begins there."""
         return next((place for place in self.places if place.start == start), None)
@@ -69,6 +72,11 @@ class Layout:
     """What the card has, by dimension."""
     templates: tuple[Template, ...]
     """By size: no later one has less memory than an earlier one."""
+    whole: bool = True
+    """Whether a card on which no slice lies may be given out as a whole."""
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.templates, self.whole))
 
     def __post_init__(self) -> None:
         names = [template.name for template in self.templates]

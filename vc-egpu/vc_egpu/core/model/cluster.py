@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType, TypeVar
 
+from vc_egpu.core.layouts.table import ANYWHERE, Held, Layout
 from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
 from vc_egpu.core.topology.links import Ends, Near
@@ -66,6 +67,12 @@ class Card:
     """What one NVLink carries each way, in MB/s; 0: the driver does not tell."""
     near: Mapping[CardId, Near] = field(default_factory=dict)
     """Peer to the way over PCIe; empty: the agent does not tell."""
+    layout: Layout | None = None
+    """Which slices of fixed size it may hold; None: shares of any size."""
+    foreign: tuple[Held, ...] = ()
+    """Slices on it that no agent of ours made: they take room, and are not given out."""
+    stack: bool = True
+    """False: high does not run over low here. All shares together have one card's cores and memory."""
 
     def __post_init__(self) -> None:
         if self.memory_mib <= 0 or self.index < 0:
@@ -183,6 +190,10 @@ class CardAsk:
     """Where the node's memory ratio is above 1, part of its memory may lie on the host."""
     host_limit_mib: int | None = None
     """The container's own memory limit, which what it spills must fit into; None: it has none."""
+    slice: str = ""
+    """A template of the card's layout, whose size the amounts are; empty: a share of any size."""
+    asked: tuple[int, int] = (0, 0)
+    """(MiB, cores) that were asked for before they were rounded up to that slice; zeros: nothing was."""
 
     def __post_init__(self) -> None:
         if self.cards < 1 or self.memory_mib < 1 or not 0 <= self.cores_percent <= FULL_CORES_PERCENT:
@@ -254,6 +265,10 @@ class Share:
     native: bool = False
     physical_mib: int | None = None
     """The part of its memory that may lie on the card; None: all of it. The rest is on the host budget."""
+    slice: str = ""
+    """Its template, where it is a slice of fixed size."""
+    start: int = ANYWHERE
+    """Where that slice begins, on cards with places."""
 
     @property
     def on_card_mib(self) -> int:

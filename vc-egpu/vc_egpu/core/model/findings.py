@@ -24,6 +24,9 @@ class CardRequest:
     cores_percent: int
     native: bool
     whole: bool
+    slice: str = ""
+    """The slice of fixed size that it is, with :attr:`.cluster.CardAsk.asked`."""
+    asked: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Final
 
 from vc_egpu.core.books.capacity import AskNeed, Assignment, Cols, Need
 from vc_egpu.core.books.ledger import Flags, Ledger
+from vc_egpu.core.model.cluster import FULL_CORES_PERCENT
 from vc_egpu.core.placing.policies import ROOMIEST, CardChoice
 from vc_egpu.core.placing.slot import Scene, Slot
 from vc_egpu.core.trial.trial import Trial
@@ -29,6 +30,7 @@ class Board:
         """Host memory in MiB that is left to spill to."""
         high_cap, low_cap = int(ledger.high_cap[row]), int(ledger.low_cap[row])
         sharers_cap = int(ledger.max_sharers[row])
+        catalogue = ledger.cuts.catalogue if ledger.cuts else None
         columns = zip(
             ledger.kind[row].tolist(),
             ledger.usable[row].tolist(),
@@ -40,6 +42,8 @@ class Board:
             ledger.sharers[row].tolist(),
             ledger.asleep[row].tolist(),
             ledger.alone[row].tolist(),
+            ledger.flat[row].tolist(),
+            ledger.slices[row].tolist(),
             strict=True,
         )
         self.slots = [
@@ -50,14 +54,28 @@ class Board:
                 physical,
                 high_cap - high,
                 low_cap - low,
-                min(high_cap, low_cap) - total,
+                (FULL_CORES_PERCENT if flat else min(high_cap, low_cap)) - total,
                 sharers - asleep,
                 sharers_cap - sharers,
                 not usable or alone > 0,
+                flat,
+                slices,
+                catalogue,
             )
-            for col, (kind, usable, memory, physical, high, low, total, sharers, asleep, alone) in enumerate(
-                columns
-            )
+            for col, (
+                kind,
+                usable,
+                memory,
+                physical,
+                high,
+                low,
+                total,
+                sharers,
+                asleep,
+                alone,
+                flat,
+                slices,
+            ) in enumerate(columns)
             if kind >= 0
         ]
 

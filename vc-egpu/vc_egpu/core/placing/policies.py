@@ -133,7 +133,7 @@ class _ByCardScore:
         return False
 
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
-        by_col = self.score(scene, ask) if len(cards) > ask.cards else {}
+        by_col = self.score(scene, ask) if len(cards) > ask.cards and not ask.ask.slice else {}
 
         def key(slot: Slot) -> tuple[int, ...]:
             if slot.col in by_col:
@@ -205,7 +205,7 @@ def _every(cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
 
 
 def _tightest(slot: Slot, ask: AskNeed) -> tuple[int, ...]:
-    return (slot.disturbs(ask), slot.physical_mib, min(slot.high, slot.low), slot.col)
+    return (slot.disturbs(ask), slot.lost(ask), slot.physical_mib, min(slot.high, slot.low), slot.col)
 
 
 def _emptiest(slot: Slot, ask: AskNeed) -> tuple[int, ...]:

@@ -1,10 +1,11 @@
 """One card of a node as it would stand after what was placed on it so far. Small numbers, plain Python."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vc_egpu.core.books.capacity import AskNeed, Need
 from vc_egpu.core.books.ledger import Ledger
+from vc_egpu.core.layouts.catalogue import NO_LAYOUT, Catalogue
 from vc_egpu.core.trial.trial import Trial
 
 
@@ -25,6 +26,14 @@ class Slot:
     free_sharers: int
     blocked: bool
     """Not usable, or a whole card's share is on it."""
+    flat: bool = False
+    """High does not run over low: all shares together have one card's cores."""
+    slices: int = NO_LAYOUT
+    """Its state, by the catalogue."""
+    catalogue: Catalogue | None = None
+    """None: no card of the cluster has a layout."""
+    before: list[tuple[str, int]] = field(default_factory=list)
+    """What was seated here on paper, the last behind: (template, the state before)."""
 
     def takes(self, ask: AskNeed) -> bool:
         """Whether one more share like this fits."""
@@ -32,7 +41,9 @@ class Slot:
             return False
         if self.memory_mib < ask.memory_mib or self.physical_mib < ask.physical_mib:
             return False
-        if ask.alone and self.sharers:
+        if (ask.alone and self.sharers) or (self.flat and self.calm < ask.cores_percent):
+            return False
+        if self.catalogue is not None and not self._cuts(ask, self.catalogue):
             return False
         if ask.cores_percent == 0:
             return True
@@ -47,12 +58,27 @@ class Slot:
         count = min(
             self.memory_mib // ask.memory_mib, self.physical_mib // ask.physical_mib, self.free_sharers
         )
+        if ask.ask.slice and self.catalogue is not None:
+            count = min(count, int(self.catalogue.copies(ask.ask.slice)[self.slices]))
+        if self.flat and ask.cores_percent:
+            count = min(count, self.calm // ask.cores_percent)
         if ask.cores_percent:
             if ask.high:
                 count = min(count, self.high // ask.high)
             if ask.low:
                 count = min(count, self.low // ask.low)
         return count
+
+    def _cuts(self, ask: AskNeed, catalogue: Catalogue) -> bool:
+        """Whether the card's layout lets such a share in."""
+        if ask.ask.slice:
+            return bool(catalogue.copies(ask.ask.slice)[self.slices] > 0)
+        return bool(catalogue.whole[self.slices]) if ask.ask.whole else self.slices == NO_LAYOUT
+
+    def lost(self, ask: AskNeed) -> int:
+        """MiB of other slices that would not fit any more."""
+        template = ask.ask.slice
+        return self.catalogue.loss(self.slices, template) if template and self.catalogue is not None else 0
 
     def disturbs(self, ask: AskNeed) -> bool:
         """Whether a share like this takes time that another share holds, or loses time to one."""
@@ -69,6 +95,21 @@ class Slot:
         self.free_sharers -= sign
         if ask.alone:
             self.blocked = sign > 0
+        if ask.ask.slice and self.catalogue is not None:
+            self._cut(ask.ask.slice, sign, self.catalogue)
+
+    def _cut(self, template: str, sign: int, catalogue: Catalogue) -> None:
+        """Cut one slice, or take back the last one of its kind and cut what came behind it again."""
+        if sign > 0:
+            self.before.append((template, self.slices))
+            self.slices = catalogue.after(self.slices, template)
+            return
+        at = max(place for place, (name, _) in enumerate(self.before) if name == template)
+        later = [name for name, _ in self.before[at + 1 :]]
+        self.slices = self.before[at][1]
+        del self.before[at:]
+        for name in later:
+            self._cut(name, 1, catalogue)
 
     def state(self) -> tuple[int, ...]:
         """Cards of equal state are interchangeable."""
@@ -82,6 +123,8 @@ class Slot:
             self.sharers,
             self.free_sharers,
             self.blocked,
+            self.flat,
+            self.slices,
         )
 
 

@@ -8,9 +8,10 @@ import numpy as np
 
 from vc_egpu.core.books import capacity, fit
 from vc_egpu.core.books.booking import Booking
-from vc_egpu.core.books.capacity import AskNeed, Assignment, Need, seats_of
+from vc_egpu.core.books.capacity import AskNeed, Assignment, Need, seats_of, starts_of
 from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.ledger import Flags, Ledger
+from vc_egpu.core.layouts.table import ANYWHERE
 from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
@@ -45,11 +46,11 @@ class Seated:
     booking: Booking
 
 
-def share_of(ask: AskNeed, card: CardId) -> Share:
-    """What the ask gets on this card, as a plan names it."""
+def share_of(ask: AskNeed, card: CardId, start: int = ANYWHERE) -> Share:
+    """What the ask gets on this card, as a plan names it; ``start``: see :attr:`.cluster.Share.start`."""
     physical_mib = ask.physical_mib if ask.physical_mib < ask.memory_mib else None
     whole, native = ask.ask.whole, ask.ask.native
-    return Share(card, ask.memory_mib, ask.cores_percent, whole, native, physical_mib)
+    return Share(card, ask.memory_mib, ask.cores_percent, whole, native, physical_mib, ask.ask.slice, start)
 
 
 class Trial:
@@ -218,7 +219,8 @@ class Trial:
 
     def seat(self, member: Member, need: Need, row: int, assignment: Assignment) -> Seated:
         """Book a member on its place."""
-        seats = seats_of(need, assignment, self.ledger.ratio_for(row, need.share_class))
+        starts = starts_of(self.ledger, need, row, assignment)
+        seats = seats_of(need, assignment, self.ledger.ratio_for(row, need.share_class), starts)
         booking = Booking(row, need.requests, seats, need.scalars, need.slots, need.ports, need.marks)
         self.ledger.add(booking)
         return Seated(member, need, row, assignment, booking)
@@ -360,8 +362,9 @@ class Trial:
             return MemberPlacement(node=None)
         uuids = self.ledger.uuids[seated.row]
         ratio = self.ledger.ratio_for(seated.row, seated.need.share_class)
+        starts = (seat.start for seat in seated.booking.seats)  # one for each share, in the same order
         shares = tuple(
-            (ask.ask.container, share_of(ask.here(ratio), uuids[col]))
+            (ask.ask.container, share_of(ask.here(ratio), uuids[col], next(starts)))
             for ask, cols in zip(seated.need.asks, seated.assignment, strict=True)
             for col in cols
         )

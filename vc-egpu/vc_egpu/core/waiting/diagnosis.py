@@ -22,14 +22,15 @@ from vc_egpu.core.trial.trial import Trial
 
 def request_of(members: Sequence[Member]) -> Request:
     """What these members ask for together, by kind of card."""
-    kinds: dict[tuple[str, int, int, bool, bool], int] = {}
+    kinds: dict[tuple[str, int, int, bool, bool, str, tuple[int, int]], int] = {}
     for member in members:
         for ask in member.shape.asks:
-            key = (ask.model, ask.memory_mib, ask.cores_percent, ask.native, ask.whole)
+            amounts = (ask.model, ask.memory_mib, ask.cores_percent, ask.native, ask.whole)
+            key = (*amounts, ask.slice, ask.asked)
             kinds[key] = kinds.get(key, 0) + ask.cards
     cards = tuple(
-        CardRequest(model, count, memory_mib, cores, native=native, whole=whole)
-        for (model, memory_mib, cores, native, whole), count in kinds.items()
+        CardRequest(model, count, memory_mib, cores, native, whole, template, asked)
+        for (model, memory_mib, cores, native, whole, template, asked), count in kinds.items()
     )
     return Request(len(members), cards)
 

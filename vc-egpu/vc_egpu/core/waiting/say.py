@@ -75,6 +75,11 @@ def _cards(request: findings.CardRequest) -> str:
         return f"{_plural(request.cards, 'native card')} of {request.model}"
     if request.whole:
         return f"{_plural(request.cards, 'whole card')} of {request.model}"
+    if request.slice:
+        memory_mib, cores = request.asked
+        rounded = f" for {memory_mib} MiB and {cores} cores" if memory_mib else ""
+        size = f"({request.memory_mib} MiB, {request.cores_percent} cores{rounded})"
+        return f"{_plural(request.cards, 'slice')} {request.slice} of {request.model} {size}"
     each = " each" if request.cards > 1 else ""
     compute = f"{request.cores_percent} cores" if request.cores_percent else "no fixed cores"
     share = f"({request.memory_mib} MiB, {compute}{each})"

@@ -6,12 +6,14 @@ guarantees: types of built-in fields, and quantities that parse. Should that not
 gets a problem too.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from vc_egpu.core.layouts.table import Held, Layout, LayoutError
 from vc_egpu.core.model.cluster import (
     LONGEST_CHOICE,
     OUT_OF_SERVICE,
@@ -45,6 +47,8 @@ from vc_egpu.volcano.words.makers import controller_in
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.quantity import QuantityError, parse_seconds
 from vc_egpu.volcano.words.resource_names import asked_in, classify
+
+log = logging.getLogger(__name__)
 
 Document = Mapping[str, Any]
 Terms = tuple[tuple[Requirement, ...], ...]
@@ -128,8 +132,6 @@ def node(
     )
     inventory = _inventory(annotations.get(names.NODE_CARDS)) if decoded is None else decoded
     problem = inventory.problem
-    if inventory.mode == "mig":
-        problem = problem or "MIG cards are not offered"
     cordoned = names_in(annotations.get(names.CORDONED_CARDS, ""))
     allocatable = status.get("allocatable") or {}
     labels = metadata.get("labels") or {}
@@ -206,6 +208,11 @@ def _card(
     memory_mib = model.memory_mib if model is not None else entry.memory_mib
     usable = entry.healthy and entry.offered and entry.uuid not in cordoned and entry.memory_mib >= memory_mib
     links = {CardId(peer): count for peer, count in entry.links.items()}
+    try:
+        layout = entry.layout.layout(f"of {entry.model}") if entry.layout is not None else None
+    except LayoutError as error:
+        log.warning("card %s takes nothing: %s", entry.uuid, error)
+        layout, usable = None, False
     return Card(
         CardId(entry.uuid),
         entry.index,
@@ -216,7 +223,17 @@ def _card(
         entry.switch_links,
         entry.link_mb_s,
         _ways(entry, inventory),
+        layout,
+        _foreign(entry, layout),
+        entry.stack,
     )
+
+
+def _foreign(entry: NodeCard, layout: Layout | None) -> tuple[Held, ...]:
+    """Slices that no pod of ours has. Those of an adopted layout are what it is made of, and are free."""
+    if layout is None or not layout.placed:
+        return ()
+    return tuple(Held(one.template, one.start) for one in entry.slices if not one.owner)
 
 
 def _ways(entry: NodeCard, inventory: NodeCards) -> dict[CardId, Near]:

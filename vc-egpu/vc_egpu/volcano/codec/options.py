@@ -11,6 +11,7 @@ from typing import Any, Final
 from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
 from vc_egpu.volcano.codec import alternatives
 from vc_egpu.volcano.codec.request import AskError, PodAsk, read_pod, totals_of
+from vc_egpu.volcano.podspec.slices import SliceAskError, cut_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import MAX_OPTIONS, AnnotationError, Request, RequestOption
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -42,8 +43,12 @@ def read(
     """
     if known is not None and known.options is not None:
         return _as_known(spec, known, table, path, alike=names.ALTERNATIVES not in annotations)
+    try:
+        cut = cut_of(annotations)
+    except SliceAskError as error:
+        raise AskError(f"{path.removesuffix('spec')}metadata.annotations", str(error)) from error
     if not is_open(spec):
-        return read_pod(spec, table, path, known)
+        return read_pod(spec, table, path, known, cut)
     if known is not None:
         raise AskError(f"annotation {names.REQUEST}", "does not name the models that the pod may take")
     _check_one_way(spec, path)
@@ -53,7 +58,7 @@ def read(
     listed = names.ALTERNATIVES if several else names.USE_MODELS
     for name in _alternatives(annotations, path) if several else _models(annotations, table, path):
         try:
-            found[name] = read_pod(with_option(spec, annotations, name, path), table, path)
+            found[name] = read_pod(with_option(spec, annotations, name, path), table, path, cut=cut)
         except AskError as error:
             raise AskError(error.path, f"{error.problem} ({what} {name} of {listed})") from error
     return _several(found, _cards_by_container(spec))

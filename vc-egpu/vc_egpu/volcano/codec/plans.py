@@ -20,6 +20,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from vc_egpu.core.layouts.table import ANYWHERE, MAX_PLACES
 from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.cluster import (
     Card,
@@ -39,6 +40,7 @@ from vc_egpu.volcano.words.annotations import (
     ContainerName,
     CoresPercent,
     MemoryMib,
+    SliceName,
 )
 
 MAX_PLAN_BYTES: Final = 240 * 1024
@@ -59,10 +61,12 @@ _CardString = Annotated[str, Field(pattern=r"^[0-9a-zA-Z_-]*$", max_length=4096)
 _ShortUid = Annotated[str, Field(max_length=65)]
 _CardCount = Annotated[int, Field(strict=True, ge=1, le=64)]
 _Kind = Annotated[int, Field(strict=True, ge=0, le=3)]
+_Start = Annotated[int, Field(strict=True, ge=ANYWHERE, lt=MAX_PLACES)]
 _PlainRow = tuple[ContainerName, _CardCount, MemoryMib, CoresPercent, _Kind]
 _SpillRow = tuple[ContainerName, _CardCount, MemoryMib, CoresPercent, _Kind, MemoryMib]
 """The last is the part of the memory that lies on the card."""
-_ContainerRow = _PlainRow | _SpillRow
+_SliceRow = tuple[ContainerName, _CardCount, MemoryMib, CoresPercent, _Kind, SliceName, _Start]
+_ContainerRow = _PlainRow | _SpillRow | _SliceRow
 _TaskRow = tuple[_Index, _Index, _Index, _CardString, _ShortUid]
 _PodRow = tuple[_ShortUid, _Index, _Index, _CardString]
 _Microcards = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
@@ -339,6 +343,7 @@ class _Reader:
         for row in containers:
             container, count, memory_mib, cores_percent, kind = row[:5]
             physical_mib = row[5] if len(row) == 6 else None
+            template, start = (row[5], row[6]) if len(row) == 7 else ("", ANYWHERE)
             if physical_mib is not None and physical_mib > memory_mib:
                 raise AnnotationError(f"member {key}: {physical_mib} of {memory_mib} MiB lie on the card")
             for _ in range(count):
@@ -352,6 +357,8 @@ class _Reader:
                     whole=kind in {_WHOLE, _WHOLE_NATIVE},
                     native=kind in {_NATIVE, _WHOLE_NATIVE},
                     physical_mib=physical_mib,
+                    slice=template,
+                    start=start,
                 )
                 shares.append((container, share))
         return MemberPlacement(name, tuple(shares))
@@ -372,6 +379,8 @@ def _shape_of(shares: tuple[tuple[str, Share], ...]) -> tuple[_ContainerRow, ...
 
 def _row(container: str, count: int, share: Share, kind: int) -> _ContainerRow:
     plain = (container, count, share.memory_mib, share.cores_percent, kind)
+    if share.slice:
+        return (*plain, share.slice, share.start)
     return plain if share.physical_mib is None else (*plain, share.physical_mib)
 
 

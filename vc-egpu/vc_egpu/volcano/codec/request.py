@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from vc_egpu.volcano.api.containers import containers_of, is_sidecar
+from vc_egpu.volcano.podspec.slices import UNCUT, Cut, SliceAskError, announced, rounded
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import CARD_CORES_PERCENT, ContainerRequest, Request, RequestOption
 from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
@@ -127,12 +128,17 @@ def names_without_effect(container: Mapping[str, Any]) -> frozenset[str]:
 
 
 def read_pod(
-    spec: Mapping[str, Any], table: ModelTable, path: str = "spec", known: Request | None = None
+    spec: Mapping[str, Any],
+    table: ModelTable,
+    path: str = "spec",
+    known: Request | None = None,
+    cut: Cut = UNCUT,
 ) -> PodAsk:
     """Read all asks of a pod spec. Raises :class:`AskError` for the first that is refused.
 
     ``known`` is the request annotation of a pod that the webhook has completed before. Such a pod has no
     per-card limits any more. So the annotation is believed, as far as the totals in the limits agree with it.
+    ``cut`` is what the annotations say of slices of fixed size.
     """
     if not is_managed(spec):
         if known is not None and known.containers:
@@ -145,7 +151,7 @@ def read_pod(
     totals: dict[str, Mapping[str, int]] = {}
     for where, container, sidecar in _containers(spec, path):
         before = known.containers.get(str(container.get("name"))) if known else None
-        ask = _read_container(container, where, table, before)
+        ask = _read_container(container, where, table, before, cut)
         if ask is None:
             continue
         if not sidecar:
@@ -160,7 +166,8 @@ def read_pod(
         odd = min(set(known.containers) ^ set(asks))
         raise AskError(f"annotation {names.REQUEST}", f"does not agree with the limits of container {odd!r}")
     _check_pod(asks, table, path)
-    return PodAsk(asks, totals, tuple(_without_effect(spec, path)))
+    told = (announced(name, ask) for name, ask in asks.items())
+    return PodAsk(asks, totals, (*_without_effect(spec, path), *(sentence for sentence in told if sentence)))
 
 
 def totals_of(ask: ContainerRequest) -> dict[str, int]:
@@ -214,7 +221,11 @@ def _without_effect(spec: Mapping[str, Any], path: str) -> Iterator[str]:
 
 
 def _read_container(
-    container: Mapping[str, Any], where: str, table: ModelTable, before: ContainerRequest | None
+    container: Mapping[str, Any],
+    where: str,
+    table: ModelTable,
+    before: ContainerRequest | None,
+    cut: Cut,
 ) -> ContainerRequest | None:
     limits = {name: raw for name, raw in _resources(container, "limits").items() if _concerns_us(name)}
     _check_requests(_resources(container, "requests"), limits, where)
@@ -249,6 +260,13 @@ def _read_container(
         )
     resource, model = counted[0], models[0]
     ask = _ask_of(limits, resource, model, where, before)
+    if ask is not before:
+        try:
+            ask = rounded(ask, model, table, cut)
+        except SliceAskError as error:
+            raise AskError(where, str(error)) from error
+    elif ask.slice is not None and not _is_slice(ask, model, table):
+        raise AskError(f"annotation {names.REQUEST}", f"a {model.name} has no slice {ask.slice} of that size")
     _check_totals(limits, kinds, ask, where)
     return ask
 
@@ -277,6 +295,14 @@ def _ask_of(
         native=native,
         whole=whole,
     )
+
+
+def _is_slice(ask: ContainerRequest, model: GpuModel, table: ModelTable) -> bool:
+    layout = table.layout_of(model)
+    amounts = (ask.slice, ask.memory_mib, ask.cores_percent)
+    templates = layout.templates if layout is not None else ()
+    known = {(one.name, one.memory_mib, one.cores_percent) for one in templates}
+    return amounts in known and ask.cards == 1 and not ask.native and not ask.whole
 
 
 def _ask_as_known(

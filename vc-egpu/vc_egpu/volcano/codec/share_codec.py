@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from vc_egpu.core.layouts.table import ANYWHERE
 from vc_egpu.core.model.cluster import AskOption, CardAsk, CardId, Share
 from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.codec.cluster_codec import Document
@@ -21,8 +22,10 @@ def asks_of(request: Request, limits_mib: Mapping[str, int]) -> tuple[CardAsk, .
             cores_percent=ask.cores_percent,
             native=ask.native,
             whole=ask.whole,
-            spill=spill and not ask.whole and not ask.native,
+            spill=spill and not ask.whole and not ask.native and ask.slice is None,
             host_limit_mib=limits_mib.get(name) if spill else None,
+            slice=ask.slice or "",
+            asked=(ask.asked_mib or 0, ask.asked_cores or 0),
         )
         for name, ask in request.containers.items()
     )
@@ -62,6 +65,8 @@ def shares_of(cards: Cards, request: Request) -> tuple[tuple[str, Share], ...]:
                 whole=name in whole,
                 native=cards.native,
                 physical_mib=card.physical_mib,
+                slice=card.slice or "",
+                start=ANYWHERE if card.start is None else card.start,
             ),
         )
         for name, shares in cards.containers.items()

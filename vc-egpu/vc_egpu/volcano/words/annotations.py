@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from vc_egpu.core.layouts.table import MAX_PLACES, MAX_TEMPLATES, Layout, Template
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.topology.links import Near
 
@@ -28,6 +29,7 @@ Uuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
 ModelName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$")]
 MemoryMib = Annotated[int, Field(strict=True, ge=1, le=MAX_MEMORY_MIB)]
 CoresPercent = Annotated[int, Field(strict=True, ge=0, le=CARD_CORES_PERCENT)]
+SliceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$")]
 ContainerName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
@@ -82,6 +84,11 @@ class ContainerRequest(Wire):
     """Whole cards without the isolation library (``volcano.sh/gpu-<model>``)."""
     whole: bool = False
     """Nothing but the model was named: the whole card, alone on it."""
+    slice: SliceName | None = None
+    """The slice of fixed size that it gets, whose amounts these are; absent: a share of any size."""
+    asked_mib: MemoryMib | None = None
+    """What was asked for before it was rounded up to that slice."""
+    asked_cores: CoresPercent | None = None
 
 
 class RequestOption(Wire):
@@ -133,6 +140,10 @@ class CardShare(Wire):
     """Percent of the card's compute; 0 is no guarantee."""
     physical_mib: MemoryMib | None = None
     """The part of the memory that may lie on the card; absent: all of it. The rest may spill to the host."""
+    slice: SliceName | None = None
+    """Its template, where it is a slice of fixed size."""
+    start: Annotated[int, Field(strict=True, ge=0, lt=MAX_PLACES)] | None = None
+    """Where that slice begins, on cards with places."""
 
     @model_validator(mode="after")
     def _within(self) -> Self:
@@ -175,6 +186,39 @@ MAX_LINKS: Final = 1024
 MAX_LINK_MB_S: Final = 1_000_000
 
 
+class NodeTemplate(Wire):
+    """One size of slice, see :class:`vc_egpu.core.layouts.table.Template`."""
+
+    name: SliceName
+    memory_mib: MemoryMib
+    cores: CoresPercent
+    parts: Annotated[dict[str, Annotated[int, Field(strict=True, ge=0, le=65536)]], Field(max_length=8)] = {}
+
+
+class NodeLayout(Wire):
+    """What a card may be cut into, as the node says: see :class:`vc_egpu.core.layouts.table.Layout`."""
+
+    totals: Annotated[dict[str, Annotated[int, Field(strict=True, ge=0, le=65536)]], Field(max_length=16)]
+    templates: Annotated[tuple[NodeTemplate, ...], Field(min_length=1, max_length=MAX_TEMPLATES)]
+    whole: bool = True
+
+    def layout(self, name: str) -> Layout:
+        """The value; raises :class:`vc_egpu.core.layouts.table.LayoutError`."""
+        templates = tuple(Template(t.name, t.memory_mib, t.cores, t.parts) for t in self.templates)
+        return Layout(name, self.totals, templates, self.whole)
+
+
+class NodeSlice(Wire):
+    """One slice that lies on a card."""
+
+    id: Annotated[str, Field(max_length=96)]
+    template: Annotated[str, Field(max_length=63)]
+    """Empty: it is of no size that the card's model has."""
+    start: Annotated[int, Field(strict=True, ge=-1, lt=MAX_PLACES)] = -1
+    owner: Annotated[str, Field(max_length=64)] = ""
+    """UID of the pod that has it; empty: no pod of ours."""
+
+
 class NodeCard(Wire):
     """One card as the node agent sees it."""
 
@@ -203,6 +247,13 @@ class NodeCard(Wire):
     """The way over PCIe to the card with index 0, 1 and so on, a letter each: see :data:`NEAR_LETTERS`."""
     held: tuple[Annotated[str, Field(max_length=64)], ...] = ()
     """UIDs of pods whose share on this card the agent still holds (CDI file not yet released)."""
+    layout: NodeLayout | None = None
+    """What it may be cut into; absent: shares of any size."""
+    slices: Annotated[tuple[NodeSlice, ...], Field(max_length=64)] = ()
+    stack: bool = True
+    """False: high does not run over low on it."""
+    isolation: Annotated[str, Field(max_length=16)] = "library"
+    """What keeps containers apart on it."""
 
 
 class NodeCards(Wire):

@@ -21,6 +21,8 @@ KNOBS: Final = (
     names.ALTERNATIVES,
     names.ALTERNATIVES_ORDER,
     names.EXPECTED_RUNTIME,
+    names.SLICE,
+    names.ISOLATION,
 )
 """Annotations that people write."""
 _WRITTEN: Final = (
@@ -33,6 +35,7 @@ _WRITTEN: Final = (
     names.GROUP_UNSEEN,
 )
 _KNOWN: Final = frozenset({*KNOBS, *_WRITTEN})
+_WORDS: Final = tuple(name.removeprefix(f"{names.DOMAIN}/") for name in KNOBS)
 _MAX_SLIPS: Final = 4
 _COMPARED: Final = 100
 
@@ -55,8 +58,9 @@ def _slips(annotations: Mapping[str, Any], labels: Mapping[str, Any], path: str)
     for name in sorted(annotations.keys() - _KNOWN):
         if name.startswith(f"{names.DOMAIN}/"):
             # Bounded: what is much longer is near none of them, and to find that out took a second.
-            near = difflib.get_close_matches(name[:_COMPARED].lower(), KNOBS, 1, cutoff=0.8)
-            guess = f", did you mean {near[0]}?" if near else ""
+            word = name.removeprefix(f"{names.DOMAIN}/")[:_COMPARED].lower()
+            near = difflib.get_close_matches(word, _WORDS, 1, cutoff=0.7)
+            guess = f", did you mean {names.DOMAIN}/{near[0]}?" if near else ""
             yield f'{path}.annotations["{name[:100]}"]: means nothing here and has no effect{guess}'
     yield from (
         f'{path}.labels["{name}"]: has no effect, it is an annotation' for name in KNOBS if name in labels

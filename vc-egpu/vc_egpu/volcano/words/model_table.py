@@ -14,7 +14,14 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from vc_egpu.volcano.words.annotations import MAX_CARDS_PER_NODE, MemoryMib, ModelName
+from vc_egpu.core.layouts.table import MAX_PLACES, MAX_TEMPLATES, Layout, Place, Template
+from vc_egpu.volcano.words.annotations import (
+    MAX_CARDS_PER_NODE,
+    CoresPercent,
+    MemoryMib,
+    ModelName,
+    SliceName,
+)
 from vc_egpu.volcano.words.names import (
     CORES_TOTAL_SUFFIX,
     LOW_SUFFIX,
@@ -28,6 +35,61 @@ class ModelTableError(ValueError):
     """The table cannot be used; the text names the entry and the field."""
 
 
+class PlaceRow(BaseModel):
+    """Where slices of a template may begin, and how long they are, in memory slices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: Annotated[int, Field(ge=1, le=MAX_PLACES)]
+    starts: Annotated[tuple[Annotated[int, Field(ge=0, lt=MAX_PLACES)], ...], Field(min_length=1)]
+
+
+class TemplateRow(BaseModel):
+    """One size of slice."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    name: SliceName
+    memory_mib: Annotated[MemoryMib, Field(alias="mib")]
+    cores_percent: Annotated[CoresPercent, Field(alias="cores")]
+    parts: dict[str, Annotated[int, Field(ge=0)]] = {}
+    places: PlaceRow | None = None
+
+
+class LayoutRow(BaseModel):
+    """What a card may be cut into."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    totals: dict[str, Annotated[int, Field(ge=0)]] = {}
+    templates: Annotated[tuple[TemplateRow, ...], Field(min_length=1, max_length=MAX_TEMPLATES)]
+    whole: bool = True
+    """Whether a card that is not cut may be given out as a whole."""
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        self.layout("layout")
+        return self
+
+    def layout(self, name: str) -> Layout:
+        """The value that decisions go by; raises :class:`vc_egpu.core.layouts.table.LayoutError`."""
+        return Layout(
+            name,
+            self.totals,
+            tuple(
+                Template(
+                    row.name,
+                    row.memory_mib,
+                    row.cores_percent,
+                    row.parts,
+                    tuple(Place(start, row.places.size) for start in row.places.starts) if row.places else (),
+                )
+                for row in self.templates
+            ),
+            self.whole,
+        )
+
+
 class GpuModel(BaseModel):
     """One row of the table."""
 
@@ -39,6 +101,10 @@ class GpuModel(BaseModel):
     memory_mib: Annotated[MemoryMib, Field(alias="memoryMiB")]
     """Nominal memory: what the ledger counts per card. Cards that report less are not offered."""
     cards_per_node: Annotated[int, Field(alias="cardsPerNode", ge=1, le=MAX_CARDS_PER_NODE)] = 8
+    layout: str = ""
+    """Name of the layout in the same table; empty: its cards are never cut."""
+    stack: bool = True
+    """False: a part of such a card is always a slice, and high does not run over low on it."""
 
     @model_validator(mode="after")
     def _name_is_free(self) -> Self:
@@ -57,6 +123,7 @@ class ModelTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     models: tuple[GpuModel, ...] = ()
+    layouts: dict[str, LayoutRow] = {}
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -67,6 +134,19 @@ class ModelTable(BaseModel):
             if twice:
                 raise ValueError(f"{what} {min(twice)!r} stands in the table twice")
         return self
+
+    @model_validator(mode="after")
+    def _layouts_are_there(self) -> Self:
+        for model in self.models:
+            if model.layout and model.layout not in self.layouts:
+                raise ValueError(f"model {model.name!r} has the layout {model.layout!r}, which is not there")
+            if not model.stack and not model.layout:
+                raise ValueError(f"model {model.name!r} does not stack, and has no layout")
+        return self
+
+    def layout_of(self, model: GpuModel) -> LayoutRow | None:
+        """What cards of the model are cut into; None: they are not."""
+        return self.layouts.get(model.layout)
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:

@@ -142,6 +142,7 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
     core_policy = _one_of(annotations, names.CORE_POLICY, ("hard", "soft"), path)
     knobs.core_policy = "soft" if core_policy == "soft" else "hard"
     knobs.oversubscribe = _oversubscribes(annotations, path, ask)
+    _check_slices(ask, path, soft=core_policy == "soft", spills=knobs.oversubscribe)
     knobs.best = _one_of(annotations, names.ALTERNATIVES_ORDER, ORDERS, path) == "best"
     knobs.mixes = _one_of(annotations, names.MIX_MODELS, ("true", "false"), path) == "true"
     if knobs.oversubscribe and any(each.whole for each in ask.ways[0].containers.values()):
@@ -164,6 +165,18 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
                 which = avoided if model in avoid else used
                 raise Refusal(f'{path}["{which}"]: rules out model {model!r}, which the containers ask for')
     return knobs
+
+
+def _check_slices(ask: PodAsk, path: str, *, soft: bool, spills: bool) -> None:
+    """A slice has its size: nothing above it while the card is idle, and nothing on the host."""
+    cut = next(((name, each) for name, each in ask.ways[0].containers.items() if each.slice), None)
+    if cut is None or not (soft or spills):
+        return
+    said = f'{names.CORE_POLICY}"]: "soft"' if soft else f'{names.OVERSUBSCRIBE}"]: "true"'
+    raise Refusal(
+        f'{path}["{said}: container {cut[0]!r} gets the slice {cut[1].slice} of a {cut[1].model}, whose '
+        "size is fixed; leave it out"
+    )
 
 
 def _check_span(annotations: Mapping[str, Any], path: str) -> None:

@@ -35,6 +35,8 @@ _TEMPLATE_ONLY = (
     names.USE_MODELS,
     names.MIX_MODELS,
     names.EXPECTED_RUNTIME,
+    names.SLICE,
+    names.ISOLATION,
 )
 
 
