@@ -122,6 +122,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "tenant",
         "sites",
         "foresight",
+        "submit",
         "parser",
         "completion",
         "commands",
