@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
 from typing import Final
 
 from vc_egpu.kube import ApiConnection
@@ -41,8 +40,7 @@ SYNC_S: Final = 2.0
 class Agent:
     """One node's agent: the loop over its parts. ``run`` returns after ``stop``."""
 
-    def __init__(self, settings: Settings, api: ApiConnection, vendors: Sequence[Vendor]) -> None:
-        (vendor,) = vendors  # a node has cards of one vendor
+    def __init__(self, settings: Settings, api: ApiConnection, vendor: Vendor) -> None:
         self._settings = settings
         self._wake = threading.Event()
         self._stopping = threading.Event()

@@ -123,6 +123,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "tenant",
         "sites",
         "foresight",
+        "submit",
         "parser",
         "completion",
         "commands",

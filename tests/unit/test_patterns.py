@@ -23,6 +23,7 @@ BOUNDED_BY = {
     "vc_egpu/cli/commands.py": "what its own user types",
     "vc_egpu/cli/parser.py": "what its own user types",
     "vc_egpu/kube/wire/reading.py": "one pass over JSON that the API server wrote",
+    "vc_egpu_node/vendors/hygon/slicer.py": "the node's own files and names of templates",
     "vc_egpu_node/vendors/nvidia/toolkit.py": "the node's own files",
     "vc_egpu_node/vendors/nvidia/mig.py": "the driver's own file",
     "vc_egpu_node/containers/runtime.py": "the kubelet's word for the runtime",

@@ -4,6 +4,7 @@ The library may say anything. It ends up as a card that is not offered, with a r
 node, never as an exception.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
@@ -35,6 +36,8 @@ CORDONED: Final = "cordoned by the operator"
 Mode = Literal["shared", "native", "mig"]
 _MODES: Final[Mapping[str, Mode]] = {"": "shared", "shared": "shared", "native": "native", "mig": "mig"}
 _UUID: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
+_VENDOR_WORDS: Final = frozenset({"nvidia", "tesla", "geforce", "hygon", "huawei"})
+"""Left out of a proposed name."""
 _CAPABILITY: Final = re.compile(r"^[0-9]{1,3}\.[0-9]{1,3}$")
 
 
@@ -203,7 +206,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
     product = _printable(card.product, 128)
     refusal = by.problem
     if not refusal and row is None:
-        refusal = f"product {product!r} is not in the model table"
+        refusal = f"product {product!r} is not in the model table; a row for it: {proposed_row(card)}"
     if not refusal and row is not None and card.memory_mib < row.memory_mib:
         refusal = (
             f"{by.vendor.library} reports {card.memory_mib} MiB, model {row.name} needs {row.memory_mib}"
@@ -213,7 +216,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
     cut = sliced.cut_of(card, row, by.table) if by.mode == "mig" else sliced.UNCUT
     if not refusal and by.mode == "mig":
         refusal = cut.problem
-    elif not refusal and "share" not in card.abilities:
+    elif not refusal and "share" not in card.abilities and not _is_whole(card, by.mode):
         refusal = by.vendor.partitioned
     refusal = refusal or _closed(card, by) or by.facts.unusable.get(card.uuid, "")
     if not refusal and held.pods and held.native != (by.mode == "native"):
@@ -245,6 +248,21 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         isolation=card.isolation,
     )
     return _Judged(entry, counts=not refusal)
+
+
+def proposed_row(card: CardReading) -> str:
+    """What to add to the model table so that this card is offered. Its name is in small letters and without
+    the vendor's. Its memory is what the driver reports."""
+    words = re.findall(r"[a-z0-9]+", card.product.lower())
+    name = "-".join(word for word in words if word not in _VENDOR_WORDS).removeprefix("ascend")
+    memory_mib = min(max(card.memory_mib, 1), MAX_MEMORY_MIB)
+    product = json.dumps(_printable(card.product, 64))
+    return f"{{name: {name[:32].strip('-') or 'card'}, products: [{product}], memoryMiB: {memory_mib}}}"
+
+
+def _is_whole(card: CardReading, mode: Mode) -> bool:
+    """Whether a card that cannot be shared is given out whole. It is not cut, and its node is native."""
+    return mode == "native" and card.isolation == "none" and "slice" not in card.abilities
 
 
 def _letters(card: CardReading, indices: Mapping[str, int]) -> str:
@@ -354,14 +372,14 @@ def is_counter(resource: str) -> bool:
     return resource.endswith((names.MEMORY_TOTAL_SUFFIX, names.CORES_TOTAL_SUFFIX))
 
 
-def labels(node_cards: NodeCards, names_of_vendor: NodeLabels) -> dict[str, str]:
+def labels(node_cards: NodeCards, names_of_vendor: NodeLabels | None) -> dict[str, str]:
     """Node labels: cards by model (ours), and product, count and presence under the vendor's common names."""
     usable = [card for card in node_cards.cards if card.model != UNKNOWN_MODEL]
     result = {
         names.MODEL_LABEL_PREFIX + model: str(count)
         for model, count in sorted(Counter(card.model for card in usable).items())
     }
-    if node_cards.cards:
+    if node_cards.cards and names_of_vendor is not None:
         product = re.sub(r"[^A-Za-z0-9_.-]+", "-", node_cards.cards[0].product)
         product = product.lstrip("-_.")[:63].rstrip("-_.")  # cut first: with another end no label is taken
         result[names_of_vendor.present] = "true"

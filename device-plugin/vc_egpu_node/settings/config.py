@@ -21,7 +21,7 @@ Action = Literal["run", "check", "remove", "remove-by-force"]
 ToolkitMode = Literal["auto", "required", "off"]
 ContainerMetrics = Literal["basic", "full"]
 DcgmNames = Literal["auto", "on", "off"]
-VendorName = Literal["nvidia"]
+VendorName = Literal["nvidia", "ascend", "hygon"]
 CHECKPOINT_BY_POD: Final = "pod"
 """The helper runs in a pod of its own; anything else is its path, and the agent runs it itself."""
 
@@ -68,7 +68,12 @@ class Settings:
     runtime_configs: tuple[Path, ...] = (Path("/etc/containerd"), Path("/etc/docker"), Path("/etc/crio"))
     """Looked at for a default runtime that would hand out cards past us."""
     vendors: tuple[VendorName, ...] = ("nvidia",)
-    """Whose cards this node has."""
+    """Whose cards this node may have."""
+    dev_dir: Path = Path("/dev")
+    """Where the agent sees the host's device nodes."""
+    host_root: Path = Path("/")
+    """Where the agent sees the driver's files of the host, for vendors other than NVIDIA."""
+    sys_dir: Path = Path("/sys")
     listen: str = "[::]:9445"
     probe_interval_s: float = 5.0
     """How often health and utilisation are read."""
@@ -140,7 +145,7 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
         parser,
         defaults,
         *("kubelet_dir", "pod_resources_socket", "cdi_dir", "state_dir", "cgroup_dir", "proc_dir", "run_dir"),
-        *("dev_char_dir", "driver_device"),
+        *("dev_char_dir", "driver_device", "dev_dir", "host_root", "sys_dir"),
     )
     parser.add_argument("--library", type=Path, help="libvgpu-egpu.so; without it nothing is limited")
     parser.add_argument("--checkpoint", default="", metavar="pod|PATH",
@@ -151,7 +156,7 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
                         help="file or folder of NVIDIA's CDI specs; may be repeated")  # fmt: skip
     parser.add_argument("--runtime-config", type=Path, action="append", dest="runtime_configs")
     parser.add_argument("--vendor", choices=get_args(VendorName), action="append", dest="vendors",
-                        help="whose cards this node has; default: nvidia")  # fmt: skip
+                        help="whose cards this node may have; may be repeated; default: nvidia")  # fmt: skip
     parser.add_argument("--listen", default=defaults.listen, help="metrics and probes; port 0: any free one")
     parser.add_argument("--probe-interval-s", type=float, default=defaults.probe_interval_s)
     parser.add_argument("--rescan-interval-s", type=float, default=defaults.rescan_interval_s)

@@ -284,7 +284,8 @@ class VendorFacts:
     """Why a card that is cut into slices is not offered as a whole or in shares."""
     open_command: str
     """Opens a card that is :attr:`CardReading.closed_to` programs; ``{uuid}`` stands for the card."""
-    labels: NodeLabels
+    labels: NodeLabels | None
+    """None: users know it by our own label of the model alone."""
     hide: Mapping[str, str]
     """Variables that keep the vendor's own container runtime from adding cards."""
     runtime: str
@@ -309,6 +310,8 @@ class Vendor:
     or empty. Raises :class:`UntoldError` where it cannot tell. None: this vendor has no such trial."""
     slicer: Slicer | None = None
     """Makes and removes slices; None: cards of this vendor are not cut."""
+    sign: Path | None = None
+    """Exists where the vendor's driver is loaded."""
 
 
 ANY_DRIVER: Final = ""

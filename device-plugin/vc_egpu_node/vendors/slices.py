@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 Refusal = Literal[
-    "busy", "no-room", "not-permitted", "not-supported", "not-ready", "no-answer", "other-size", "absent"
+    "busy",
+    "no-room",
+    "not-permitted",
+    "not-supported",
+    "not-ready",
+    "no-answer",
+    "other-size",
+    "absent",
+    "failed",
 ]
 """Why a driver did not do what it was asked.
 
@@ -20,7 +28,8 @@ Refusal = Literal[
 - ``not-ready``: the driver asks to be called again.
 - ``no-answer``: it did not answer in time.
 - ``other-size``: it made a slice that is smaller.
-- ``absent``: there is no such slice.
+- ``absent``: there is no such slice, or no such card.
+- ``failed``: the driver says no more than that it failed.
 """
 LATER: frozenset[Refusal] = frozenset({"busy", "not-ready", "no-answer"})
 """Refusals after which the same call may succeed."""

@@ -173,7 +173,10 @@ def test_without_its_edits_a_container_still_opens_no_card(world: World) -> None
     where NVIDIA's runtime reads it."""
     world.serve()
     world.kubelet.allocate(owner("p"), RES, ("s1",), "u1")
-    assert world.kubelet.envs[owner("p")] == {"NVIDIA_VISIBLE_DEVICES": "void"}
+    assert world.kubelet.envs[owner("p")] == {
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "ASCEND_VISIBLE_DEVICES": "void",
+    }
 
 
 def test_names_are_never_given_twice(world: World) -> None:

@@ -20,7 +20,7 @@ def test_all_commands_come_first() -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        (["su"], ["suspend"]),
+        (["su"], ["submit", "suspend"]),
         (["tenant", ""], ["add", "apply", "diff", "remove", "render", "show"]),
         (["tenant", "re"], ["remove", "render"]),
         (["tenant", "remove", "--e"], ["--evict"]),

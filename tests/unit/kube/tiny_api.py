@@ -219,7 +219,8 @@ def _serve(api: TinyApi, method: str, path: str, body: Any, *, dry: bool = False
         answer = _bind(api, path.removesuffix("/binding"), body, dry=dry)
     elif method == "POST":
         path = f"{path}/{body['metadata']['name']}"
-        answer = (409, status(409, "AlreadyExists")) if path in api.objects else (201, api.put(path, body))
+        there = path in api.objects
+        answer = (409, status(409, "AlreadyExists")) if there else (201, body if dry else api.put(path, body))
     elif present is not None and not _holds(method, present, body):
         answer = 409, status(409, "Conflict")
     elif present is not None:

@@ -49,6 +49,7 @@ def test_the_container_sees_its_entry_of_the_annotation(tmp_path: Path) -> None:
     assert edits["env"] == [
         f'EGPU_CARDS=[{{"uuid":"{CARD_1}","memoryMiB":4000,"cores":25}}]',
         "NVIDIA_VISIBLE_DEVICES=void",
+        "ASCEND_VISIBLE_DEVICES=void",
     ]
     assert edits["mounts"][0]["containerPath"] == "/etc/egpu"
     assert "ro" in edits["mounts"][0]["options"]
@@ -59,8 +60,8 @@ def test_what_the_toolkit_says_of_the_same_variables_is_overruled(tmp_path: Path
     said = ["NVIDIA_VISIBLE_DEVICES=all", "EGPU_CARDS=[]", "NVIDIA_VISIBLE_DEVICES_X=a=b", "OTHER=1"]
     edits = spec_of(grant(), Edits(parts=({"env": said},)), tmp_path)["devices"][0]["containerEdits"]
     assert edits["env"][:2] == ["NVIDIA_VISIBLE_DEVICES_X=a=b", "OTHER=1"]
-    assert [entry.split("=")[0] for entry in edits["env"][2:]] == ["EGPU_CARDS", "NVIDIA_VISIBLE_DEVICES"]
-    assert edits["env"][-1] == "NVIDIA_VISIBLE_DEVICES=void"
+    hidden = ["NVIDIA_VISIBLE_DEVICES=void", "ASCEND_VISIBLE_DEVICES=void"]
+    assert edits["env"][2].startswith("EGPU_CARDS=") and edits["env"][3:] == hidden
 
 
 @pytest.mark.parametrize(

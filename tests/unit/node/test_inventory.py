@@ -20,6 +20,7 @@ from vc_egpu_node.cards.inventory import (
     counters,
     is_counter,
     labels,
+    proposed_row,
     take_stock,
 )
 from vc_egpu_node.vendors.base import SHARED, CardReading, NodeReading
@@ -66,10 +67,26 @@ def test_healthy_cards_are_offered_by_model() -> None:
     assert all(entry.offered and entry.healthy and not entry.reason for entry in result.node_cards.cards)
 
 
+UNHEARD_OF = (
+    "product 'NVIDIA Unheard-Of' is not in the model table; "
+    'a row for it: {name: unheard-of, products: ["NVIDIA Unheard-Of"], memoryMiB: 98304}'
+)
+
+
+@pytest.mark.parametrize(
+    ("product", "name"),
+    [("Ascend910B4-1", "910b4-1"), ("K100_AI", "k100-ai"), ("NVIDIA H100 80GB HBM3", "h100-80gb-hbm3"),
+     ("", "card"), ('a: "b"}', "a-b"), ("\n" * 200, "card"), ("x" * 200, "x" * 32)],
+)  # fmt: skip
+def test_a_proposed_row_is_one_that_the_table_takes(product: str, name: str) -> None:
+    table = ModelTable.from_yaml(f"models:\n  - {proposed_row(card(0, product=product))}")
+    assert (table.models[0].name, table.models[0].memory_mib) == (name, 98304)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"product": "NVIDIA Unheard-Of"}, "product 'NVIDIA Unheard-Of' is not in the model table"),
+        ({"product": "NVIDIA Unheard-Of"}, UNHEARD_OF),
         ({"memory_mib": 97871}, "NVML reports 97871 MiB, model h20 needs 98304"),
         ({"memory_mib": 0}, "NVML reports 0 MiB, model h20 needs 98304"),
         ({"memory_mib": 1 << 44}, f"NVML reports a memory of {1 << 44} MiB"),

@@ -22,6 +22,7 @@ from vc_egpu.cli.parser import parser
 from vc_egpu.cli.sites import run as many
 from vc_egpu.cli.sites.catalogue import Catalogue, CatalogueError, chosen
 from vc_egpu.cli.sites.together import Part, Together
+from vc_egpu.cli.submit.flags import CannotSubmitError
 from vc_egpu.cli.tenant.run import REFUSALS
 from vc_egpu.cli.views import render, why
 from vc_egpu.kube import ApiConnection, ConfigError
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         if (answer := without_cluster(options)) is not None:
             return _print(answer, options)
         return _with_cluster(options)
-    except (*_WRONG, *REFUSALS, CannotForeseeError) as error:
+    except (*_WRONG, *REFUSALS, CannotForeseeError, CannotSubmitError) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
         return _fail(f"no cluster: {error}", EXIT_NO_CLUSTER)
@@ -73,6 +74,8 @@ _WRONG: Final = (
 
 def _with_cluster(options: argparse.Namespace) -> int:
     if (catalogue := _catalogue(options)) is not None:
+        if options.command == "submit":
+            return _print(_submit(catalogue, options), options)
         return _on_many(catalogue, options)
     api = connect(options)
     namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
@@ -85,8 +88,19 @@ def _catalogue(options: argparse.Namespace) -> Catalogue | None:
     """The clusters to ask; None: the one that the flags name."""
     if not hasattr(options, "all_contexts"):
         return None
-    every = options.all_contexts or (options.command == "clusters" and options.clusters is None)
+    every = options.all_contexts or (options.command in _OF_MANY and options.clusters is None)
     return chosen(options.clusters, options.kubeconfig, all_contexts=every)
+
+
+_OF_MANY: Final = frozenset({"clusters", "submit"})
+"""Commands that ask every context where no file is named."""
+
+
+def _submit(catalogue: Catalogue, options: argparse.Namespace) -> Answer:
+    """The decision is loaded for this command alone: that takes a while."""
+    done, status = importlib.import_module("vc_egpu.cli.submit.run").run(catalogue, options)
+    shown = importlib.import_module("vc_egpu.cli.submit.shown").shown(done)
+    return Answer(done, shown, status)
 
 
 def _on_many(catalogue: Catalogue, options: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from vc_egpu.cli.foresight import flags as foresight
 from vc_egpu.cli.live.forms import FORMS
 from vc_egpu.cli.sites.catalogue import VARIABLE
 from vc_egpu.cli.sites.fan_out import CLUSTER_TIMEOUT_S
+from vc_egpu.cli.submit import flags as submit
 from vc_egpu.cli.tenant import flags as tenant
 from vc_egpu.volcano.api.paths import problem_of
 
@@ -49,6 +50,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("why", "why a Job waits, or what it got", _why),
         ("nodes", "nodes with cards: driver, CUDA, capability", _nodes),
         ("queues", "caps, use, who waits by reason", _queues),
+        ("submit", submit.ABOUT, _submit),
         ("what-if", foresight.ABOUT, foresight.add_flags),
         ("top", "what each container uses of its cards now", _top),
         ("events", "what was done for whom, and why", _events),
@@ -103,6 +105,11 @@ def _many(flags: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"how long each of them may take; default: {CLUSTER_TIMEOUT_S:g}",
     )
+
+
+def _submit(flags: argparse.ArgumentParser) -> None:
+    submit.add_flags(flags)
+    _many(flags)
 
 
 def _clusters(flags: argparse.ArgumentParser) -> None:

@@ -20,4 +20,5 @@ def bundle(settings: Settings) -> Vendor:
         edits=Toolkit(settings.toolkit_specs, settings.toolkit, settings.driver_device),
         isolation=install,
         trial=ContextTrial(),
+        sign=settings.driver_device,
     )

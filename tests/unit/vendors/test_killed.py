@@ -1,0 +1,89 @@
+"""The agent dies at each point of a slice's life, on each vendor's fake: no leak, no second owner."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from vc_egpu_node.vendors.slice_book import SliceBook
+from vc_egpu_node.vendors.slices import HeldSlice, Slicer, SliceWish
+from vendor_nodes import AscendNode, HygonNode
+
+
+class KilledError(BaseException):
+    """The agent's process ends here."""
+
+
+class Mortal:
+    """A vendor's slicer, and an agent that dies at one moment around its calls."""
+
+    def __init__(self, slicer: Slicer) -> None:
+        self._slicer = slicer
+        self.dies = ""
+
+    def _reached(self, moment: str) -> None:
+        if self.dies == moment:
+            self.dies = ""
+            raise KilledError
+
+    def slices(self, uuid: str) -> tuple[HeldSlice, ...]:
+        return self._slicer.slices(uuid)
+
+    def make(self, wish: SliceWish) -> HeldSlice | None:
+        self._reached("intended")
+        made = self._slicer.make(wish)
+        self._reached("made")
+        return made
+
+    def destroy(self, uuid: str, slice_id: str) -> None:
+        self._reached("ended")
+        self._slicer.destroy(uuid, slice_id)
+        self._reached("released")
+
+
+Cut = tuple[Mortal, SliceWish, Callable[[], int]]
+
+
+@pytest.fixture(params=["ascend", "hygon"])
+def cut(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cut]:
+    """A slicer, what is wished, and how many slices lie on the card."""
+    if request.param == "ascend":
+        ascend = AscendNode(tmp_path)
+        uuid = ascend.readings.scan().cards[0].uuid
+        wish = SliceWish(uuid, "vir05_1c_16g", memory_mib=16384)
+        yield Mortal(ascend.slicer), wish, lambda: len(ascend.script.slices)
+        ascend.close()
+    else:
+        hygon = HygonNode(tmp_path)
+        wish = SliceWish(hygon.asked.scan().cards[0].uuid, "cu30", memory_mib=16380)
+        yield Mortal(hygon.slicer), wish, lambda: len(list(hygon.slices.glob("*.conf")))
+        hygon.close()
+
+
+@pytest.mark.parametrize("moment", ["intended", "made", "ended", "released"])
+def test_nothing_leaks_and_no_slice_has_two_owners(cut: Cut, tmp_path: Path, moment: str) -> None:
+    slicer, wish, lying = cut
+    book = SliceBook(tmp_path / "book", slicer)
+    kept = book.realise("kept", wish)
+    slicer.dies = moment
+    with pytest.raises(KilledError):
+        book.realise("a", wish)
+        book.release("a")
+    later = SliceBook(tmp_path / "book", slicer)
+    again = later.realise("a", wish)
+    other = later.realise("b", wish)
+    assert len({kept.slice.id, again.slice.id, other.slice.id}) == 3 == lying()
+    assert later.realise("kept", wish) == kept
+    assert not later.release_others(["kept"]) and lying() == 1
+    assert not later.release_others([]) and lying() == 0
+
+
+@pytest.mark.parametrize("moment", ["intended", "made", "ended", "released"])
+def test_a_container_that_is_gone_leaves_nothing(cut: Cut, tmp_path: Path, moment: str) -> None:
+    slicer, wish, lying = cut
+    book = SliceBook(tmp_path / "book", slicer)
+    slicer.dies = moment
+    with pytest.raises(KilledError):
+        book.realise("a", wish)
+        book.release("a")
+    later = SliceBook(tmp_path / "book", slicer)
+    assert not later.release_others([]) and lying() == 0 and not later.entries()

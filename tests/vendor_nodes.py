@@ -1,0 +1,75 @@
+"""Nodes with fake Ascend and Hygon cards, for tests of the agent's vendors."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fakes.vendor_script import VendorScript
+from vc_egpu_node.vendors.ascend.cards import MODULE as ASCEND
+from vc_egpu_node.vendors.ascend.cards import AscendReadings, AscendSlicer
+from vc_egpu_node.vendors.base import CardReading
+from vc_egpu_node.vendors.child import Child
+from vc_egpu_node.vendors.hygon.cards import MODULE as HYGON
+from vc_egpu_node.vendors.hygon.cards import HygonReadings
+from vc_egpu_node.vendors.hygon.slicer import HygonSlicer
+from vc_egpu_node.vendors.slices import SliceError
+
+BUILD = Path(__file__).parents[1] / "device-plugin/native/build"
+
+
+class AscendNode:
+    """Cards of one kind, and the agent's view of them."""
+
+    def __init__(self, folder: Path, cards: int = 1, alone_s: float = 60.0, **keys: str | int) -> None:
+        self.script = VendorScript(folder / "dcmi.state", {number: dict(keys) for number in range(cards)})
+        self.script.write()
+        self._environment = {"FAKE_DCMI_STATE": str(self.script.path)}
+        self._alone_s = alone_s
+        self._children: list[Child] = []
+        self.readings = AscendReadings(self.child(), "node-1", folder / "version.info")
+        self.slicer = AscendSlicer(self.child(), self.readings)
+
+    def child(self) -> Child:
+        arguments = (str(BUILD / "libdcmi.so"),)
+        child = Child(ASCEND, arguments, environment=self._environment, alone_s=self._alone_s)
+        self._children.append(child)
+        return child
+
+    def close(self) -> None:
+        for child in self._children:
+            child.close()
+
+
+class HygonNode:
+    """Cards of one kind with their sysfs, and the agent's view of them."""
+
+    def __init__(
+        self, folder: Path, cards: int = 1, numbers: Mapping[int, int] | None = None, **keys: str | int
+    ) -> None:
+        """``numbers``: card to the number of its device node, where another one has the first."""
+        self.script = VendorScript(folder / "dcu.state", {number: dict(keys) for number in range(cards)})
+        self.script.write()
+        self.sys_dir, self.slices = folder / "sys", folder / "vdcu"
+        for card in range(cards):
+            number = (numbers or {}).get(card, card)
+            drm = self.sys_dir / f"bus/pci/devices/0000:{0x30 + card:02x}:00.0/drm"
+            for name in (f"card{number}", f"renderD{128 + number}"):
+                (drm / name).mkdir(parents=True)
+        arguments = (str(BUILD / "librocm_smi64.so"), str(BUILD / "libhydmi.so"))
+        environment = {"FAKE_DCU_STATE": str(self.script.path)}
+        self._child = Child(HYGON, arguments, environment=environment)
+        self.asked = HygonReadings(self._child, "node-1", self.sys_dir)
+        self.slicer = HygonSlicer(self.slices, self.card, folder / "etc-vdev")
+        self.readings = HygonReadings(self._child, "node-1", self.sys_dir, slices=self.slicer.slices)
+
+    def card(self, uuid: str) -> CardReading:
+        reading = self.asked.scan()
+        found = next((one for one in reading.cards if one.uuid == uuid), None)
+        if found is None:
+            raise SliceError("absent", reading.problem)
+        fault = self.asked.faults().get(uuid)
+        if fault:
+            raise SliceError("no-answer", fault)
+        return found
+
+    def close(self) -> None:
+        self._child.close()

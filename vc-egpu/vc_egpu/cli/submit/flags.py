@@ -1,0 +1,27 @@
+"""The flags of ``kubectl egpu submit``. Nothing here loads the decision."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from vc_egpu.cli.sites.fan_out import CLUSTER_TIMEOUT_S
+
+ABOUT: Final = "send a Job to the cluster where it starts first"
+ASK_TIMEOUT_S: Final = 10 * CLUSTER_TIMEOUT_S
+"""A whole cluster is read for what-if."""
+UNCLEAR_S: Final = 60.0
+"""How long a cluster is asked again whether it took the Job."""
+
+
+class CannotSubmitError(Exception):
+    """Nothing was sent; the text says why."""
+
+
+def add_flags(flags: argparse.ArgumentParser) -> None:
+    """All but those that name clusters, and their time."""
+    flags.add_argument("-f", "--file", type=Path, required=True, metavar="FILE", help="a Volcano Job")
+    flags.add_argument("--first-start", action="store_true", required=True, help="the only rule there is")
+    flags.add_argument("--dry-run", action="store_true", help="show the clusters in order, and send nothing")
+    flags.add_argument(
+        "--submit-id", default="", metavar="ID", help="go on with an earlier try whose outcome was unclear"
+    )
