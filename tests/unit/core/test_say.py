@@ -25,6 +25,14 @@ ONE_OF_EACH: list[Finding] = [
     findings.Behind(QUEUE, "ns/first"),
     findings.Suspended(1, 2),
     findings.NoModel("h20", native=True),
+    findings.NoEnvironment(
+        "driver>=550",
+        5,
+        (
+            findings.NodesWithout(4, "driver>=550", "driver", ("535.1", "535.2")),
+            findings.NodesWithout(1, "driver>=550", "driver", ()),
+        ),
+    ),
     SHORT,
     findings.RoomSoon(TWO, QUEUE, 2),
     findings.MakingRoom(("low",), 2, (), 0, 2),
