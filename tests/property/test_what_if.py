@@ -71,7 +71,7 @@ def check(answer: Answer, world: World, asked: Asked) -> None:
         return
     assert found is not None
     assert sum(place.members for place in answer.places) == len(found.members)
-    going = {one.gang for one in (*found.evictions, *found.suspensions)}
+    going = {one.gang for one in found.evictions} | {one.gang for one in found.suspensions}
     assert {one.gang for one in answer.going} == going
     assert bool(going) == (answer.outcome == "makes room")
     wrong = invariants.check(world.snapshot())  # some of the clusters are made above a cap

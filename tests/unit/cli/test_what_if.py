@@ -11,14 +11,17 @@ from unit.core import make
 from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.cli import exit_status, kubectl
 from vc_egpu.cli.foresight.reading import policy_of
-from vc_egpu.core.model.cluster import Snapshot
+from vc_egpu.core.model.cluster import ShareClass, Snapshot
 from vc_egpu.report import snapshot_codec
 from vc_egpu.volcano.words import names
 
 MODELS = {"h20": make.H20_MIB}
 
 
-def job(name: str = "train", *, replicas: int = 2, queue: str = "all", **annotations: str) -> dict[str, Any]:
+def job(
+    name: str = "train", *, replicas: int = 2, queue: str = "all", share_class: str = ""
+) -> dict[str, Any]:
+    annotations = {names.PRIORITY: share_class} if share_class else {}
     limits = {"volcano.sh/vgpu-h20": "1", "volcano.sh/vgpu-memory": str(make.H20_MIB), "cpu": "1"}
     container = {"name": "main", "image": "i", "resources": {"limits": limits}}
     pod = {"spec": {"containers": [container]}, "metadata": {"annotations": annotations}}
@@ -88,11 +91,11 @@ def test_it_says_when_it_would_start_at_the_earliest(desk: Desk) -> None:
 
 
 def test_high_work_names_those_that_would_go(desk: Desk) -> None:
-    node, low = make.node("n1", 2), make.gang("ns/old", share_class=make.ShareClass.LOW, least=2)
+    node, low = make.node("n1", 2), make.gang("ns/old", share_class=ShareClass.LOW, least=2)
     members = make.pods("ns/old", 2, make.shape(make.H20_MIB, 100))
     running = [make.placed(pod, f"n1/{i}") for i, pod in enumerate(members)]
     snapshot = make.snapshot([node], [low], running, models=MODELS)
-    said = desk.ask(snapshot, job(**{names.PRIORITY: "high"}))
+    said = desk.ask(snapshot, job(share_class="high"))
     assert said.startswith("ns/train: starts once others have gone")
     assert "  evicted: ns/old, 2 pods, as a whole (priority)" in said
 
