@@ -29,6 +29,14 @@ def without(snapshot: Snapshot, key: str) -> tuple[Snapshot, Asked]:
     return replace(snapshot, pods=pods, gangs=gangs, index=None), Asked(gang, tasks)
 
 
+def emptier(snapshot: Snapshot, rng: random.Random) -> Snapshot:
+    """Half of what runs is over."""
+    over = {key for key in snapshot.gangs if key.startswith("ns/run") and rng.random() < 0.5}
+    pods = {uid: pod for uid, pod in snapshot.pods.items() if pod.gang not in over}
+    gangs = {key: gang for key, gang in snapshot.gangs.items() if key not in over}
+    return replace(snapshot, pods=pods, gangs=gangs, index=None)
+
+
 def with_ends(snapshot: Snapshot, rng: random.Random) -> Snapshot:
     """Some of what runs says how long it will."""
     pods: dict[PodUid, Pod] = {}
@@ -97,7 +105,7 @@ def test_so_many_more_start_and_not_one_more(oracle_cases: int) -> None:
     counts = set()
     for seed in seeds.fresh(oracle_cases // 10):
         case = generate.case(seed)
-        base, asked = without(case.snapshot, case.asking[0])
+        base, asked = without(emptier(case.snapshot, random.Random(seed)), case.asking[0])
         answer = would_start(base, Policy(), NOW, asked)
         if answer.outcome != "starts":
             continue
@@ -117,7 +125,7 @@ def test_so_many_more_start_and_not_one_more(oracle_cases: int) -> None:
 
 def test_it_starts_at_the_first_end_that_helps_it(oracle_cases: int) -> None:
     forecasts = 0
-    for seed in seeds.fresh(oracle_cases // 20):
+    for seed in seeds.fresh(oracle_cases // 10):
         case = generate.case(seed)
         base, asked = without(with_ends(case.snapshot, random.Random(seed)), case.asking[0])
         answer = would_start(base, Policy(), NOW, asked)
