@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from property import generate
 from property.test_world import Life
 from vc_egpu.core.decide import decide
+from vc_egpu.core.layouts.table import Layout, Place, Template
 from vc_egpu.core.model.cluster import Card, CardAsk, Snapshot
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
@@ -35,10 +36,25 @@ def again(snapshot: Snapshot) -> Snapshot:
 # --- whatever the types allow --------------------------------------------------------------------
 
 
+LAYOUTS = (
+    Layout("halves", {"slices": 2}, (Template("half", 512, 50, {"slices": 1}),), whole=False),
+    Layout(
+        "placed",
+        {"slices": 4},
+        (
+            Template("small", 100, 25, {"slices": 1}, (Place(0, 1), Place(1, 1), Place(2, 1))),
+            Template("large", 200, 50, {"slices": 2}, (Place(0, 2), Place(2, 2))),
+        ),
+    ),
+)
+
+
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
     """Values of a type, by the types of its fields: also of fields that do not exist yet."""
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         return of_hint(kind)
+    if kind is Layout:  # it refuses what contradicts itself
+        return st.sampled_from(LAYOUTS)
     hints = typing.get_type_hints(kind)
     fields = {one.name: of_hint(hints[one.name]) for one in dataclasses.fields(kind) if one.compare}
     if kind is Card:

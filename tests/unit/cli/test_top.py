@@ -46,7 +46,8 @@ def test_the_busiest_comes_first_with_what_it_used_between_two_looks() -> None:
 
 def test_what_the_driver_does_not_tell_is_no_zero() -> None:
     found = top.report([look(10.0, page(5.0, told=False))], [look(12.0, page(6.0, told=False))], None)
-    assert {(row.used_mib, row.busy_percent) for row in found.containers} == {(None, None)}
+    said = {row.pod: (row.used_mib, row.busy_percent) for row in found.containers}
+    assert said == {"ml/idle": (None, None), "ml/busy": (None, 50.0)}  # its library tells of its time
     assert "not told by the driver" in found.notes[0]
 
 

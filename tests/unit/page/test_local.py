@@ -132,8 +132,12 @@ def test_nodes_are_read_first_and_pods_as_metadata(api: ClusterApi, client: Clie
     ((path, accept),) = [(path, accept) for path, accept in lists if "/pods" in path]
     assert "as=PartialObjectMetadataList" in accept
     assert "labelSelector=egpu.volcano.sh%2Fmanaged%3Dtrue" in path
-    watches = [accept for _, path, _, accept in api.requests if "/pods" in path and "watch=true" in path]
-    assert "as=PartialObjectMetadata;" in watches[0]
+
+    def watches() -> list[str]:
+        return [accept for _, path, _, accept in api.requests if "/pods" in path and "watch=true" in path]
+
+    until(watches)
+    assert "as=PartialObjectMetadata;" in watches()[0]
 
 
 def test_two_tabs_have_one_watch_of_each_kind(api: ClusterApi, client: Client, until: Until) -> None:

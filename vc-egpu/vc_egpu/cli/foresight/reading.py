@@ -16,6 +16,7 @@ from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS
 from vc_egpu.kube.watch import Change, ChangeKind, drop_managed_fields
 from vc_egpu.kube.wire.errors import Forbidden, NotFound
 from vc_egpu.report.snapshot_codec import SnapshotError, from_json
+from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.codec import trim
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
@@ -101,7 +102,7 @@ def _policy(api: ApiConnection) -> tuple[Policy, list[str]]:
 
 def _words(deployment: Json) -> list[str]:
     spec = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
-    for container in spec.get("containers") or ():
+    for container in containers_of(spec):
         words = [str(word) for word in container.get("args") or ()]
         if words[:1] == ["admission"]:
             return words[1:]
