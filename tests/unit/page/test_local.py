@@ -136,7 +136,7 @@ def test_nodes_are_read_first_and_pods_as_metadata(api: ClusterApi, client: Clie
     def watches() -> list[str]:
         return [accept for _, path, _, accept in api.requests if "/pods" in path and "watch=true" in path]
 
-    until(watches)
+    until(lambda: bool(watches()))
     assert "as=PartialObjectMetadata;" in watches()[0]
 
 
