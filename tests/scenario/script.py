@@ -6,7 +6,7 @@ After every command the invariants are checked. The commands::
     node n1 h20=4 cpu=64 memory=256Gi       cards by model; also mode=native, sharers=2, ratio=1.5,
                                             taint=key=value:NoSchedule, label=zone=a, slots=12,
                                             memory-ratio=2, host=64Gi, for=low (the class of both ratios),
-                                            pods=110
+                                            pods=110, in=r1;b1 (its rack, its block)
     ill n1/0 | well n1/0                    a card takes nothing new, or recovers
     cordon n1 | uncordon n1 | drop n1       the node
     silent n1 | back n1                     its kubelet falls silent: who is there stays; or is back
@@ -24,6 +24,7 @@ After every command the invariants are checked. The commands::
                                             any=h20;t4 (one of these models, cards=2 of it; memory=50% is
                                             of the chosen model), mixes (not all members the same),
                                             runtime=600 (seconds within which its pods end),
+                                            tier=1 (all in one domain of this tier of the network),
                                             is=web (a label), apart-from=web;db (pods that it avoids on its
                                             node), spread=web:2 (evenly with these, maxSkew 2),
                                             template (members known before their pods are there),
@@ -154,6 +155,7 @@ class Script:
                 host_memory_mib=asks.mib(options.get("host", "0")),
                 max_sharers=int(options.get("sharers", "100")),
                 slots=slots,
+                domains=tuple(options["in"].split(";")) if "in" in options else (),
             )
         )
 
@@ -239,6 +241,7 @@ class Script:
             min_task_member=asks.minimums(words),
             single="single" in flags,
             template=tasks if "template" in flags else (),
+            highest_tier=int(options["tier"]) if "tier" in options else None,
         )
         self._submitted += 1
         gates = (options["gate"],) if "gate" in options else ()

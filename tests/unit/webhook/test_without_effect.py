@@ -42,8 +42,6 @@ def test_a_must_of_a_queue_that_nobody_holds_is_refused(key: str) -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}},
-        {"networkTopology": {"highestTierAllowed": 1}},
         {"tasks": [{"name": "w", "topologyPolicy": "single-numa-node"}]},
         {"tasks": [{"name": "w", "partitionPolicy": {"networkTopology": {"mode": "hard"}}}]},
     ],
@@ -56,7 +54,10 @@ def test_a_must_of_a_job_is_refused_where_nobody_holds_it(spec: Json) -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    [{"networkTopology": {"mode": "soft"}}, {"tasks": [{"name": "w", "topologyPolicy": "best-effort"}]}],
+    [
+        {"tasks": [{"name": "w", "partitionPolicy": {"networkTopology": {"mode": "soft"}}}]},
+        {"tasks": [{"name": "w", "topologyPolicy": "best-effort"}]},
+    ],
 )
 def test_a_wish_of_a_job_is_told_of(spec: Json) -> None:
     (warning,) = without_effect.of_job(spec, HERE)
@@ -64,10 +65,28 @@ def test_a_wish_of_a_job_is_told_of(spec: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [{}, {"tasks": None}, {"tasks": [7, {"topologyPolicy": "none"}]}, {"networkTopology": "x"}]
+    "spec",
+    [
+        {},
+        {"tasks": None},
+        {"tasks": [7, {"topologyPolicy": "none"}]},
+        {"networkTopology": "x"},
+        {"networkTopology": {"mode": "soft"}},
+        {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}},
+        {"networkTopology": {"highestTierAllowed": 3}},
+    ],
 )
 def test_nothing_is_said_of_what_says_nothing(spec: Any) -> None:
     assert not without_effect.of_job(spec, HERE)
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [{"mode": "hard"}, {"highestTierAllowed": 0}, {"mode": "hard", "highestTierName": "rack"}],
+)
+def test_a_must_without_a_tier_is_refused(topology: Json) -> None:
+    with pytest.raises(Refusal, match=r"spec\.networkTopology\.highestTierAllowed"):
+        without_effect.of_job({"networkTopology": topology}, HERE)
 
 
 def test_a_pod_is_told_of_preferences_and_modes() -> None:

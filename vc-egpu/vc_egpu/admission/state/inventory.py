@@ -1,6 +1,6 @@
 """The nodes as this leader sees them: what they offer, and what their agents still hold."""
 
-from collections.abc import Container, Mapping, Set
+from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from vc_egpu.admission.state.agenda import Agenda
@@ -31,7 +31,9 @@ NOTHING_NEW = NodeNews()
 class Inventory:
     """Enters nodes into the decision's state. The loop reads and resets ``ill``."""
 
-    def __init__(self, state: ClusterState, table: ModelTable, agenda: Agenda) -> None:
+    def __init__(
+        self, state: ClusterState, table: ModelTable, agenda: Agenda, levels: Sequence[str] = ()
+    ) -> None:
         self.nodes: dict[NodeName, Node] = {}
         self.holdings = Holdings()
         self.ill: set[CardId] = set()
@@ -41,6 +43,7 @@ class Inventory:
         self._agenda = agenda
         self._state = state
         self._table = table
+        self._levels = levels
         self._documents: dict[NodeName, Document] = {}
 
     def put(self, document: Document) -> NodeNews:
@@ -50,7 +53,7 @@ class Inventory:
         self._documents[name] = document
         if seen is not None and cluster_codec.says_the_same(seen, document):
             return NOTHING_NEW
-        node = cluster_codec.node(document, self._table)
+        node = cluster_codec.node(document, self._table, levels=self._levels)
         is_news = node != before
         new_cards = before is None or before.cards != node.cards
         if is_news:

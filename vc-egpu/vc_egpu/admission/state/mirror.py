@@ -6,7 +6,7 @@ an object never replaces a newer one, whichever way it comes.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -85,10 +85,11 @@ class Ends:
 class Mirror:
     """See the module.
 
-    What has to be looked at because of a change goes on the ``agenda``.
+    What has to be looked at because of a change goes on the ``agenda``. ``levels``: labels that name the
+    levels of the network, the nearest one first.
     """
 
-    def __init__(self, table: ModelTable) -> None:
+    def __init__(self, table: ModelTable, levels: Sequence[str] = ()) -> None:
         self.state = ClusterState({model.name: model.memory_mib for model in table.models})
         self.table = table
         self.groups: dict[str, Group] = {}
@@ -97,7 +98,7 @@ class Mirror:
         self.tallies: dict[str, Tally] = {}
         """What the living members of each gang say, counted."""
         self.agenda = Agenda()
-        self.inventory = Inventory(self.state, table, self.agenda)
+        self.inventory = Inventory(self.state, table, self.agenda, levels)
         self.nodes = self.inventory.nodes
         self.around = Surroundings()
         self.ends = Ends()

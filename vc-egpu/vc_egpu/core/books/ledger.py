@@ -118,10 +118,11 @@ class Ledger:
         self.used, self.states = np.zeros((_FIRST_ROWS, 4), np.int64), np.zeros(_FIRST_ROWS, np.int64)
         self.scalar_cap: dict[str, Ints] = {}
         self.scalar_used, self.unoffered = Columns(), _Unoffered()
-        self.slot_cap: dict[str, Ints] = {}
-        self.slot_used: dict[str, Ints] = {}
-        self.ports, self.marks = dict[int, Mapping[HostPort, int]](), Marks()
-        self._touched, self._last_copy, self._numbers = set[int](), object(), count(1)
+        self.slot_cap, self.slot_used = Columns(), Columns()
+        # ``domains``: by row, those of a node that tells any.
+        self.domains, self.marks = dict[int, tuple[str, ...]](), Marks()
+        self.ports, self._touched = dict[int, Mapping[HostPort, int]](), set[int]()
+        self._last_copy, self._numbers = object(), count(1)
         """Rows that were booked on since the last copy (of a copy: since it was made), and its mark."""
 
     # --- nodes -----------------------------------------------------------------------------------
@@ -146,6 +147,7 @@ class Ledger:
         self.columns[row] = {card.uuid: col for col, card in enumerate(cards)}
         self.uuids[row] = tuple(card.uuid for card in cards)
         self.wired[row] = wiring_of(cards)
+        self._enter_domains(row, node.domains)
         self._enter_cards(row, node, cards)
         allocatable = node.allocatable
         self.cap[row] = (
@@ -186,6 +188,11 @@ class Ledger:
         self.low_cap[row] = FULL_CORES_PERCENT if node.ratio_class is ShareClass.HIGH else cores
         self.max_sharers[row] = clamp(node.max_sharers)
 
+    def _enter_domains(self, row: int, domains: tuple[str, ...]) -> None:
+        self.domains.pop(row, None)
+        if domains:
+            self.domains[row] = domains
+
     def _enter_named(
         self, row: int, caps: Columns, used: Columns, values: Mapping[str, int], *, absent: int
     ) -> None:
@@ -220,6 +227,7 @@ class Ledger:
         self.names[row] = None
         self.columns[row] = {}
         self.uuids[row], self.wired[row] = (), None
+        self._enter_domains(row, ())
         self.kind[row] = -1
         self.usable[row] = False
         for cards in (

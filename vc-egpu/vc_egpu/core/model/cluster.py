@@ -151,6 +151,9 @@ class Node:
     slots: Mapping[str, int] = field(default_factory=dict)
     """Allocatable kubelet slots by resource name (``volcano.sh/vgpu-h20`` ...): a bound, not a ledger."""
     created: Instant = 0.0
+    domains: tuple[str, ...] = ()
+    """What it shares with others on the network, the nearest level first: its rack, its block ...; an empty
+    name: it tells none at that level."""
 
     @property
     def is_silent(self) -> bool:
@@ -425,6 +428,8 @@ class Gang:
     """When the whole gang was evicted for others: the last few times, oldest first."""
     reservation: Reservation | None = None
     """None: it is not the first of its queue and class, or does not lack cards alone."""
+    highest_tier: int | None = None
+    """All its members have to be in one domain of this tier of the network, from 1 on; None: anywhere."""
     choice: str = ""
     """Which option its pods are made with, as it stands on the PodGroup (:func:`.gangs.option_of`)."""
 

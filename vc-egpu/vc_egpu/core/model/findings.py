@@ -238,6 +238,18 @@ class NeighbourLack:
     places: int
 
 
+@dataclass(frozen=True, slots=True)
+class LevelLack:
+    """A gang has to be within one domain of the network, and none has room for all of it."""
+
+    tier: int
+    wanted: int
+    places: int
+    """For how many of it the roomiest has room; 0 where there is none."""
+    roomiest: str
+    """The name of that domain; empty: no node tells of a domain at this tier, or of one where it is."""
+
+
 Lack = NodeLack | HostMemoryLack | ContainerLack | NeighbourLack
 
 
@@ -397,6 +409,8 @@ class Shortage:
     no_victims: NoVictims | None = None
     not_reclaimed: NotReclaimed | None = None
     """None: its queue deserves nothing of what it asks for."""
+    level: LevelLack | None = None
+    """No domain of the network that it may have has room for all of it."""
     brief: bool = False
     """The decision had told very many gangs already: what is short was not looked for."""
 

@@ -178,6 +178,7 @@ def mark_of(view: GangView) -> Mark | None:
         gang.most_per_node,
         gang.spares_since,
         gang.takes_free_room,
+        gang.highest_tier,
         tuple(sorted(gang.min_task_member.items())),
         tuple(sorted(shapes.items())),
     )

@@ -12,15 +12,17 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import Assignment, Need, candidates, places_up_to
+from vc_egpu.core.books.capacity import Assignment, Need, candidates, places_up_to, pods_fitting
 from vc_egpu.core.books.evenness import evenness
 from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.neighbours import Spread, counted
+from vc_egpu.core.model.policy import SPREAD
 from vc_egpu.core.placing.nodes import Nodes
 from vc_egpu.core.placing.pack import Board, fill
 from vc_egpu.core.placing.policies import CardChoice, card_choice, node_order
 from vc_egpu.core.placing.search import search
+from vc_egpu.core.trial.levels import Part, held_to, levels_of, scopes
 from vc_egpu.core.trial.trial import Seated, Trial
 
 THOROUGH: Final = 4000
@@ -48,11 +50,44 @@ def place(
     groups = groups_of(trial, view, members)
     if any(not group.need.possible for group in groups):
         return None
+    if not _goes_by_levels(trial, view, groups):
+        return _place_within(trial, view, groups, 0, effort=effort, known=known)
+    keys = {member.key for member in members}
+    for number, scope in enumerate(scopes(trial, view, [_part(group) for group in groups], keys)):
+        if number and trial.effort.spent and not known and not scope.last:
+            continue
+        within = [replace(group, mask=group.mask & scope.mask) for group in groups]
+        seated = _place_within(trial, view, within, scope.tier, effort=effort, known=known)
+        if seated is not None:
+            return seated
+    return None
+
+
+def _goes_by_levels(trial: Trial, view: GangView, groups: Sequence[Group]) -> bool:
+    """Whether the levels of the network have a say: a gang may need a domain, or is better off in one."""
+    if view.gang.highest_tier is not None:
+        return True
+    if not trial.ledger.domains or view.gang.single or sum(len(group.members) for group in groups) < 2:
+        return False
+    return all(
+        group.need.shape.node_policy != SPREAD and group.need.shape.neighbours.spread is None
+        for group in groups
+    )
+
+
+def _part(group: Group) -> Part:
+    return group.need, group.mask, len(group.members)
+
+
+def _place_within(
+    trial: Trial, view: GangView, groups: Sequence[Group], tier: int, *, effort: int, known: bool
+) -> tuple[Seated, ...] | None:
+    """The same for groups whose masks are of one domain of this tier; 0: levels have no say, or one node."""
     for number, order in enumerate(islice(permutations(groups), _MAX_ORDERS)):
         if number and trial.effort.spent and not known:
             break
         trial.effort.placed(len(groups), len(trial.index.nodes))
-        seated = _place_groups(trial, view, order)
+        seated = _place_groups(trial, view, order, tier)
         if seated is not None:
             return seated
     exact = len(groups) == 1 and len(groups[0].need.asks) <= 1
@@ -71,7 +106,9 @@ def place_some(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple
     Where there are many shapes, the gang's turn bounds how many are tried.
     """
     seated: list[Seated] = []
-    for group in groups_of(trial, view, members):
+    groups = groups_of(trial, view, members)
+    held = held_to(trial, view, [_part(group) for group in groups])
+    for group in groups if held is None else [replace(each, mask=each.mask & held) for each in groups]:
         if not trial.effort.may_place:
             break
         trial.effort.placed(1, len(trial.index.nodes))
@@ -110,15 +147,47 @@ def _hardness(need: Need) -> tuple[int, ...]:
     return (-int(alone), -cards, -memory, -cores, -need.requests[0], -need.requests[1])
 
 
-def _place_groups(trial: Trial, view: GangView, groups: Sequence[Group]) -> tuple[Seated, ...] | None:
+def _place_groups(
+    trial: Trial, view: GangView, groups: Sequence[Group], tier: int
+) -> tuple[Seated, ...] | None:
     seated: list[Seated] = []
     for group in groups:
-        placed = place_group(trial, view, group)
+        placed = _place_near(trial, view, group, tier, {entry.row for entry in seated})
         seated += placed
         if len(placed) < len(group.members):
             trial.unseat(seated)
             return None
     return tuple(seated)
+
+
+def _place_near(
+    trial: Trial, view: GangView, group: Group, tier: int, used: set[int], *, partly: bool = False
+) -> list[Seated]:
+    """Place a group in a domain of this tier, over as few domains of the next lower one as it takes.
+
+    The roomiest come first, and for the rest the one that is filled best. ``used``: rows where other members
+    of the gang are; their domains come before others.
+    """
+    if tier <= 1 or group.need.shape.neighbours.spread is not None:
+        return place_group(trial, view, group, partly=partly)
+    room = pods_fitting(trial.ledger, group.need, group.mask)
+    domains = levels_of(trial).domains(tier - 1)
+    parts = {name: int(room[mask].sum()) for name, mask in domains.items() if room[mask].any()}
+    known = {name for name in parts if any(domains[name][row] for row in used)}
+    seated: list[Seated] = []
+    while parts and len(seated) < len(group.members):
+        left = group.members[len(seated) :]
+        enough = [name for name, places in parts.items() if places >= len(left)]
+        if enough:
+            name = min(enough, key=lambda each: (each not in known, parts[each]))
+        else:
+            name = max(parts, key=lambda each: (each in known, parts[each]))
+        there = Group(left[: parts.pop(name)], group.need, group.mask & domains[name])
+        seated += _place_near(trial, view, there, tier - 1, used, partly=True)
+    if len(seated) < len(group.members):  # nodes that are in no domain, or containers that shared cards
+        rest = replace(group, members=group.members[len(seated) :])
+        seated += place_group(trial, view, rest, partly=partly)
+    return seated
 
 
 def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = False) -> list[Seated]:

@@ -27,6 +27,7 @@ from vc_egpu.core.model.findings import (
     Guaranteed,
     HostMemoryLack,
     Lack,
+    LevelLack,
     NamedCards,
     NeighbourLack,
     NodeRequest,
@@ -44,6 +45,7 @@ from vc_egpu.core.room import reclaim
 from vc_egpu.core.room.causes import hunts_for, spares
 from vc_egpu.core.room.victims import Guarantees, Prey, are_enough, prey
 from vc_egpu.core.trial.claims import Claim, ClaimKind
+from vc_egpu.core.trial.levels import levels_of, places_in, present_rows
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting.diagnosis import request_of
 
@@ -97,10 +99,29 @@ def shortage(
         claimed=claimed,
         guaranteed=_guaranteed(trial, view, worst, free) if free < wanted else None,
         own=_own(trial, view),
+        level=_level(trial, view, every, members),
         no_victims=_no_victims(trial, view, groups, worst) if explained and tried else _refused(trial, view),
         not_reclaimed=reclaim.why_not(trial, view, members) if tried else None,
         brief=not explained,
     )
+
+
+def _level(
+    trial: Trial, view: GangView, groups: Sequence[Group], members: Sequence[Member]
+) -> LevelLack | None:
+    """The tier that the gang has to stay within, where none of its domains has room for all of these."""
+    tier = view.gang.highest_tier
+    if tier is None:
+        return None
+    parts = [(group.need, group.mask, len(group.members)) for group in groups[:_MOST_KINDS]]
+    present = present_rows(trial, view, {member.key for member in members})
+    best, roomiest = -1, ""
+    for name, mask in levels_of(trial).domains(tier).items():
+        if all(mask[row] for row in present):
+            places = places_in(trial, parts, mask)
+            best, roomiest = max((best, roomiest), (places, name), key=lambda each: each[0])
+    wanted = sum(count for _, _, count in parts)
+    return LevelLack(tier, wanted, max(best, 0), roomiest) if best < wanted else None
 
 
 def _few(groups: list[Group], lacks: Member | None) -> list[Group]:

@@ -195,7 +195,7 @@ class JobSpec(ApiModel):
     min_success: Positive | None = None
     """Pods that have to succeed for the Job to be completed."""
     network_topology: Annotated[
-        NetworkTopology | None, kept("passed on to the PodGroup; our placement does not read it yet")
+        NetworkTopology | None, supported("passed on to the PodGroup; tiers are counted by labels of nodes")
     ] = None
     """How close members must be."""
 

@@ -58,7 +58,9 @@ class PodGroupSpec(ApiModel):
         Quantities | None, supported("written for Volcano's scheduler; our caps count the pods themselves")
     ] = None
     """Requests of the members without which none starts."""
-    network_topology: Annotated[NetworkTopology | None, kept("our placement does not read it yet")] = None
+    network_topology: Annotated[NetworkTopology | None, supported("tiers are counted by labels of nodes")] = (
+        None
+    )
     """How close members must be."""
     sub_group_policy: Annotated[list[SubGroupPolicy], kept("")] = Field(default_factory=list)
     """Groups of pods within the gang."""

@@ -6,7 +6,7 @@ guarantees: types of built-in fields, and quantities that parse. Should that not
 gets a problem too.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -114,12 +114,17 @@ def owner_of(metadata: Document) -> Owner | None:
 
 
 def node(
-    document: Document, table: ModelTable, decoded: NodeCards | None = None, *, unlisted: bool = False
+    document: Document,
+    table: ModelTable,
+    decoded: NodeCards | None = None,
+    *,
+    unlisted: bool = False,
+    levels: Sequence[str] = (),
 ) -> Node:
     """A node with its cards. Garbage in the inventory leaves a node without cards that says why.
 
     ``decoded``: its inventory, where the caller has decoded it. ``unlisted``: cards of models that the table
-    lacks are there, too, with the memory that their driver reports.
+    lacks are there, too, with the memory that their driver reports. ``levels``: see :func:`domains_in`.
     """
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     annotations = metadata.get("annotations") or {}
@@ -155,7 +160,24 @@ def node(
         problem=problem,
         slots=_slots(allocatable),
         created=instant(metadata.get("creationTimestamp")),
+        domains=domains_in(labels, levels),
     )
+
+
+def domains_in(labels: Mapping[str, str], levels: Sequence[str]) -> tuple[str, ...]:
+    """The domains that a node is in by its labels. ``levels``: label keys, the nearest level first.
+
+    Racks of two blocks may have one name, so that each name has those of the levels above before it. A node
+    without the label of some level is in no domain there.
+    """
+    above, found = "", list[str]()
+    for key in reversed(levels):
+        value = labels.get(key, "")
+        word = f"{key.rpartition('/')[2]} {value}"
+        found.append(f"{above}{word}" if value else "")
+        above += f"{word}, " if value else ""
+    found.reverse()
+    return tuple(found) if any(found) else ()
 
 
 def _inventory(text: str | None) -> NodeCards:
@@ -279,6 +301,7 @@ def group(document: Document) -> DecodedGroup:
         min_task_member={task: int(count) for task, count in (spec.get("minTaskMember") or {}).items()},
         single=is_single(owner),
         victim_at=gang_notes.decode_victim_at(annotations.get(names.VICTIM_AT, "")),
+        highest_tier=highest_tier(spec.get("networkTopology")),
         choice=str(annotations.get(names.CHOICE, ""))[:LONGEST_CHOICE],
     )
     return DecodedGroup(
@@ -294,6 +317,18 @@ def group(document: Document) -> DecodedGroup:
         asks=asked_in(spec.get("minResources") or {}) is not None,
         annotation_bytes=room.size({k: v for k, v in annotations.items() if k not in _LARGE}),
     )
+
+
+def highest_tier(topology: object) -> int | None:
+    """The tier of the domain that all members have to share, from 1 on; None where that is no must.
+
+    Without a number Volcano holds nothing either. It counts tiers from 1, so 0 is read as the nearest one.
+    """
+    said = topology if isinstance(topology, Mapping) else {}
+    number = said.get("highestTierAllowed")
+    if said.get("mode") == "soft" or not isinstance(number, int):
+        return None
+    return max(1, number)
 
 
 def queue(document: Document) -> Queue:

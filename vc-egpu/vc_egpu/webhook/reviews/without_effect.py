@@ -14,6 +14,7 @@ from vc_egpu.webhook.protocol.decision import Json, Refusal
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _SOFT: Final = "soft"
+_HARD: Final = "hard"
 _NUMA_MUSTS: Final = frozenset({"restricted", "single-numa-node"})
 _MODE: Final = "volcano.sh/vgpu-mode"
 
@@ -37,7 +38,8 @@ def of_queue(spec: Json, stored: Json, settings: Settings) -> list[str]:
 
 def of_job(spec: Json, settings: Settings) -> list[str]:
     """Warnings about fields of a Job with cards. Raises :class:`Refusal`."""
-    found = list(_topology(spec.get("networkTopology"), "spec.networkTopology", settings))
+    found: list[str] = []
+    _levels(mapping(spec.get("networkTopology")), "spec.networkTopology")
     for task in items(spec.get("tasks")):
         path = f'spec.tasks["{str(mapping(task).get("name") or "")[:63]}"]'
         policy = str(mapping(task).get("topologyPolicy") or "none")
@@ -45,7 +47,7 @@ def of_job(spec: Json, settings: Settings) -> list[str]:
             raise Refusal(f"{path}.topologyPolicy: {policy!r} is held by nobody here; leave it out")
         if policy != "none":
             found.append(f"{path}.topologyPolicy: has no effect on the plan, cards are chosen without NUMA")
-        found += _topology(
+        found += _of_partitions(
             mapping(mapping(task).get("partitionPolicy")).get("networkTopology"),
             f"{path}.partitionPolicy.networkTopology",
             settings,
@@ -53,13 +55,25 @@ def of_job(spec: Json, settings: Settings) -> list[str]:
     return found
 
 
-def _topology(topology: object, path: str, settings: Settings) -> Iterator[str]:
+def _levels(topology: Json, path: str) -> None:
+    """Members of a gang share a domain of the network: a must needs the number of its tier."""
+    if not topology or str(topology.get("mode") or _HARD) != _HARD:  # hard is Volcano's default
+        return
+    number = topology.get("highestTierAllowed")
+    if not isinstance(number, int) or number < 1:
+        raise Refusal(
+            f'{path}.highestTierAllowed: mode "{_HARD}" needs the number of a tier, from 1 on (1 is the '
+            f'nearest level, such as a rack); names of tiers are not read. Or write mode "{_SOFT}"'
+        )
+
+
+def _of_partitions(topology: object, path: str, settings: Settings) -> Iterator[str]:
     if not mapping(topology):
         return
-    mode = str(mapping(topology).get("mode") or "hard")  # Volcano's default
+    mode = str(mapping(topology).get("mode") or _HARD)
     if mode != _SOFT and not _volcano_binds(settings):
         raise Refusal(f'{path}.mode: "{mode[:63]}" is held by nobody here; leave it out, or write "{_SOFT}"')
-    yield f"{path}: has no effect on the plan, nodes are chosen without tiers"
+    yield f"{path}: has no effect on the plan, partitions are placed as the Job is"
 
 
 def of_pod(spec: Json, annotations: Json, path: str) -> list[str]:
