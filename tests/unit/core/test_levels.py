@@ -128,6 +128,18 @@ def test_members_that_come_later_go_near_those_that_are_there() -> None:
     assert domains(nodes, plan) == {"rack 1"}
 
 
+def test_a_single_replacement_goes_near_the_others() -> None:
+    """The other rack is fuller, which binpack would take."""
+    nodes = [*racks(3), node("a-full", 2, "rack 9", "b")]
+    members = make.pods("g", 3, WHOLE)
+    running = [make.placed(members[0], "r0-n0/0"), make.placed(members[1], "r0-n1/0")]
+    other = make.placed(make.pods("other", 1, WHOLE)[0], "a-full/0")
+    plan = ask(
+        make.snapshot(nodes, [make.gang("g", least=3), make.gang("other")], [*running, members[2], other])
+    )
+    assert nodes_of(plan) == ["r0-n2"]
+
+
 def test_victims_go_only_where_the_gang_may_be() -> None:
     """Low work sits in both racks: one rack alone is cleared, although each lacks two places."""
     nodes = racks(4, 4)

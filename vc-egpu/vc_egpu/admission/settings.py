@@ -111,13 +111,7 @@ def parser() -> argparse.ArgumentParser:
         help="a queue that does not name a model does not cap it, as in Volcano",
     )
     flags.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack, help=_BINPACK)
-    flags.add_argument(
-        "--network-levels",
-        type=_labels,
-        default=(),
-        help="node labels with commas between, the nearest level first, as rack,block,zone: members of a "
-        "gang are placed near each other by them, and networkTopology counts its tiers by them, from 1",
-    )
+    _add_levels(flags)
     flags.add_argument("--max-gang-members", type=int, default=Policy().max_gang_members)
     flags.add_argument(
         "--reclaim-by-weight",
@@ -149,6 +143,17 @@ def _add_growth(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="file of groups of nodes that can grow: while gangs lack cards alone, keep one "
         "ProvisioningRequest for each model",
+    )
+
+
+def _add_levels(parser: argparse.ArgumentParser) -> None:
+    """The levels of the network."""
+    parser.add_argument(
+        "--network-levels",
+        type=_labels,
+        default=(),
+        help="node labels with commas between, the nearest level first, as rack,block,zone: members of a "
+        "gang are placed near each other by them, and networkTopology counts its tiers by them, from 1",
     )
 
 

@@ -67,7 +67,8 @@ def _goes_by_levels(trial: Trial, view: GangView, groups: Sequence[Group]) -> bo
     """Whether the levels of the network have a say: a gang may need a domain, or is better off in one."""
     if view.gang.highest_tier is not None:
         return True
-    if not trial.ledger.domains or view.gang.single or sum(len(group.members) for group in groups) < 2:
+    members = len(view.placed) + sum(len(group.members) for group in groups)
+    if not trial.ledger.domains or view.gang.single or members < 2:
         return False
     return all(
         group.need.shape.node_policy != SPREAD and group.need.shape.neighbours.spread is None

@@ -56,7 +56,7 @@ def levels_of(trial: Trial) -> Levels:
 
 
 def present_rows(trial: Trial, view: GangView, leaving_out: Collection[str] = ()) -> set[int]:
-    """Where members of the gang are, or are planned to be. ``leaving_out``: plan keys of those placed again."""
+    """Where members are, or are planned to be. ``leaving_out``: plan keys of those that are placed again."""
     rows = set(trial.rows_of(view))
     for entry in view.planned:
         node = entry.placement.node
