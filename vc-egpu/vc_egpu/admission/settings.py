@@ -110,8 +110,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a queue that does not name a model does not cap it, as in Volcano",
     )
-    flags.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack, help=_BINPACK)
-    _add_levels(flags)
+    _add_placement(flags)
     flags.add_argument("--max-gang-members", type=int, default=Policy().max_gang_members)
     flags.add_argument(
         "--reclaim-by-weight",
@@ -146,8 +145,9 @@ def _add_growth(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_levels(parser: argparse.ArgumentParser) -> None:
-    """The levels of the network."""
+def _add_placement(parser: argparse.ArgumentParser) -> None:
+    """What nodes are near each other, and which are filled first."""
+    parser.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack, help=_BINPACK)
     parser.add_argument(
         "--network-levels",
         type=_labels,
