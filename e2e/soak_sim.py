@@ -1,11 +1,16 @@
 """A long life of a busy cluster on a virtual clock: prints one JSON object as its last line.
 
-    python e2e/soak_sim.py [--decisions 1000000] [--nodes 64] [--seed 1] [--seconds 1800]
+    python e2e/soak_sim.py [--decisions 1000000] [--nodes 64] [--seed 1] [--seconds 1800] [--lives 2]
+                           [--usage-half-life-s 0]
 
 The real ``decide`` decides for 64 nodes of eight cards. Ten tenants below two parents submit gangs of 1 to 64
 from a heavy tail, of three classes; half of the tenants always have work. They have weights 1 to 4, deserved
 amounts, guarantees and caps. Cards and nodes fail and come back. A decision is one call after an event that
-changed the snapshot. Cheap invariants are checked at each, all of them at every thousandth.
+changed the snapshot. As in the controller it is about the gang that came, or about all gangs where room may
+have become free. Every five seconds all gangs are tried once more, since time passes: these are ``reviews``
+and no decisions. Cheap invariants are checked at each call, all of them at every thousandth decision.
+
+``--lives`` clusters with seeds of their own live at the same time, each in a process; figures are over all.
 
 ``jain_dominant_share`` is Jain's index over tenants that always have work: their parts of cards over time,
 divided by what they deserve. ``longest_wait_ratio`` is the wait divided by the own run time, 99th percentile.
@@ -19,10 +24,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from vc_egpu.core.books.state import index_of
 from vc_egpu.core.check import invariants
 from vc_egpu.core.model.cluster import (
     Card,
@@ -40,7 +47,8 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
 )
 from vc_egpu.core.model.plan import Plan
-from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.model.policy import Policy, RecentUse
+from vc_egpu.core.queues.recent import averaged
 from vc_egpu.sim.world import World
 
 GIB: Final = 1 << 30
@@ -80,6 +88,7 @@ class Tally:
     """What is reported."""
 
     decisions: int = 0
+    reviews: int = 0
     violations: list[str] = field(default_factory=list)
     wait_ratios: list[float] = field(default_factory=list)
     evictions: Counter[str] = field(default_factory=Counter)
@@ -89,9 +98,9 @@ class Tally:
 class Soak:
     """The cluster, its tenants, and what happens to them."""
 
-    def __init__(self, nodes: int, seed: int) -> None:
+    def __init__(self, nodes: int, seed: int, half_life_s: float = 0.0) -> None:
         self.rng = random.Random(seed)
-        self.world = World(Policy(), {"h20": H20_MIB})
+        self.world = World(Policy(recent=RecentUse(half_life_s)), {"h20": H20_MIB})
         self.tally = Tally()
         self.lives: dict[str, Life] = {}
         self.born = 0
@@ -138,24 +147,32 @@ class Soak:
         """Put the first events on the clock."""
         for tenant in self.tenants:
             self._later(self.rng.uniform(0, 60), partial(self._arrive, tenant))
-        self._later(REVIEW_S, self._review)
+        self.world.engine.after(REVIEW_S, self._review)
         self._later(self.rng.expovariate(1 / 900), self._node_fails)
         self._later(self.rng.expovariate(1 / 600), self._card_fails)
 
-    def _later(self, after_s: float, action: Callable[[], object]) -> None:
+    def _later(self, after_s: float, action: Callable[[], str | None]) -> None:
         self.world.engine.after(after_s, lambda: self._happen(action))
 
-    def _happen(self, action: Callable[[], object]) -> None:
-        before = self.world.now
-        if action() is not False:
-            self._decide()
+    def _happen(self, action: Callable[[], str | None]) -> None:
+        before, stood = self.world.now, self._generation()
+        gang = action()
+        if self._generation() != stood:
+            self.tally.decisions += 1
+            self._decide(None if gang is None else [gang])
         assert self.world.now == before
 
-    def _arrive(self, tenant: Tenant) -> bool:
+    def _generation(self) -> int:
+        """Changes with every change of the snapshot."""
+        return index_of(self.world.snapshot()).generation
+
+    def _arrive(self, tenant: Tenant) -> str | None:
+        """Another gang, unless three wait. The larger a tenant's share, the more gangs are always work."""
         waits = sum(life.tenant is tenant and life.started is None for life in self.lives.values())
-        self._later(self.rng.expovariate(1 / (20 if tenant.always else 400)), partial(self._arrive, tenant))
+        every_s = 20 / tenant.queue.weight if tenant.always else 400
+        self._later(self.rng.expovariate(1 / every_s), partial(self._arrive, tenant))
         if waits >= 3:
-            return False
+            return None
         key, self.born = f"ns/g{self.born}", self.born + 1
         count = min(64, int(self.rng.paretovariate(1.1)))
         share_class = self.rng.choice([ShareClass.LOW, ShareClass.UNSET, ShareClass.UNSET, ShareClass.HIGH])
@@ -166,7 +183,7 @@ class Soak:
         self.world.submit(gang, (("w", count, self._shape(runtime_s)),))
         if self.rng.random() < 0.3:
             self.world.suspendable.add(key)
-        return True
+        return key
 
     def _shape(self, runtime_s: float) -> PodShape:
         slice_mib = self.rng.choice([H20_MIB // 4, H20_MIB // 2])
@@ -175,60 +192,59 @@ class Soak:
         ask = WHOLE if self.rng.random() < 0.5 else part
         return PodShape((ask,), Resources(cpu_milli=1000, memory_bytes=GIB), runtime_s=says)
 
-    def _end(self, key: str) -> bool:
+    def _end(self, key: str) -> None:
         life = self.lives.get(key)
         if life is None or life.started is None or self.world.now < life.started + life.runtime_s - 0.5:
-            return False  # it was evicted since, and began once more
+            return  # it was evicted since, and began once more
         self.world.finish(key)
         self.tally.most_evictions = max(self.tally.most_evictions, life.evicted)
         del self.lives[key]
-        return True
 
-    def _node_fails(self) -> bool:
+    def _node_fails(self) -> None:
         self._later(self.rng.expovariate(1 / 900), self._node_fails)
         node = self.rng.choice(self.nodes)
         if node.name not in self.world.snapshot().nodes:
-            return False
+            return
         lost = {pod.gang for pod in self.world.snapshot().pods.values() if pod.node == node.name}
         self.world.remove_node(node.name)
         for key in lost:
             if key is not None and key in self.lives:
                 self.lives[key].started = None  # it runs on only once its replacements do
-        self._later(self.rng.uniform(60, 900), lambda: self.world.put_node(node))
-        return True
+        self._later(self.rng.uniform(60, 900), partial(self.world.put_node, node))
 
-    def _card_fails(self) -> bool:
+    def _card_fails(self) -> None:
         self._later(self.rng.expovariate(1 / 600), self._card_fails)
         node = self.world.snapshot().nodes.get(self.rng.choice(self.nodes).name)
         if node is None:
-            return False
+            return
         cards = tuple(replace(card, usable=card.index != 0) for card in node.cards)
         self.world.put_node(replace(node, cards=cards))
         self._later(self.rng.uniform(60, 900), partial(self._card_is_well, node.name))
-        return True
 
-    def _card_is_well(self, name: NodeName) -> bool:
+    def _card_is_well(self, name: NodeName) -> None:
         node = self.world.snapshot().nodes.get(name)
-        if node is None:
-            return False
-        cards = tuple(replace(card, usable=True) for card in node.cards)
-        self.world.put_node(replace(node, cards=cards))
-        return True
+        if node is not None:
+            cards = tuple(replace(card, usable=True) for card in node.cards)
+            self.world.put_node(replace(node, cards=cards))
 
-    def _review(self) -> bool:
+    def _review(self) -> None:
         """Time passes: holds run out, and claims are due."""
-        self._later(REVIEW_S, self._review)
+        self.world.engine.after(REVIEW_S, self._review)
         for tenant in self.tenants:
             use = self.world.parts_of(tenant.queue.name)
             tenant.had_microcard_s += REVIEW_S * use
-        return any(life.started is None for life in self.lives.values())
+        if any(life.started is None for life in self.lives.values()):
+            self.tally.reviews += 1
+            self._decide(None)
 
     # --- decisions -------------------------------------------------------------------------------
 
-    def _decide(self) -> None:
-        before = self.world.snapshot()
-        plan = self.world.decide()
-        self.tally.decisions += 1
+    def _decide(self, only: list[str] | None) -> None:
+        before, policy = self.world.snapshot(), self.world.policy
+        if policy.recent.half_life_s > 0:
+            recent = averaged(policy.recent, index_of(before).uses.total, self.world.now)
+            self.world.policy = replace(policy, recent=recent)
+        plan = self.world.decide(only)
         self._judge(plan)
         self.world.apply(plan)
         self._note(plan)
@@ -239,9 +255,8 @@ class Soak:
             # Victims take a moment to leave. What is written is one more event.
             self._later(self.rng.uniform(1.0, 10.0), self._leave)
 
-    def _leave(self) -> bool:
+    def _leave(self) -> None:
         self.world.leave()
-        return True
 
     def _judge(self, plan: Plan) -> None:
         """Cheap invariants: gangs come whole, and no high pod goes."""
@@ -282,40 +297,70 @@ def jain(shares: list[float]) -> float:
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
+def live(seed: int, nodes: int, decisions: int, seconds: float, half_life_s: float) -> dict[str, Any]:
+    """One life, as the numbers that can be put together with those of other lives."""
+    soak, began = Soak(nodes, seed, half_life_s), time.perf_counter()
+    soak.begin()
+    while soak.tally.decisions < decisions and time.perf_counter() - began < seconds:
+        soak.world.engine.step()
+    shares = [tenant.had_microcard_s / tenant.queue.deserved[H20] for tenant in soak.tenants if tenant.always]
+    return {
+        "tally": soak.tally,
+        "jain": jain(shares),
+        "gangs": soak.born,
+        "virtual_hours": soak.world.now / 3600,
+        "cpu_s": time.process_time(),
+    }
+
+
 def main() -> int:
     """Run it; the exit status says whether an invariant was broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--decisions", type=int, default=1_000_000)
+    parser.add_argument("--decisions", type=int, default=1_000_000, help="of all lives together")
     parser.add_argument("--nodes", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="of the first life; the next ones follow")
     parser.add_argument("--seconds", type=float, default=1800.0, help="end after so long in any case")
+    parser.add_argument("--lives", type=int, default=2, help="clusters that live at the same time")
+    parser.add_argument("--usage-half-life-s", type=float, default=0.0, help="as of the controller")
     flags = parser.parse_args()
-    soak, began = Soak(flags.nodes, flags.seed), time.perf_counter()
-    soak.begin()
-    while soak.tally.decisions < flags.decisions and time.perf_counter() - began < flags.seconds:
-        soak.world.engine.step()
-    took_s = time.perf_counter() - began
-    tally = soak.tally
-    ratios = sorted(tally.wait_ratios) or [0.0]
-    shares = [t.had_microcard_s / t.queue.deserved[H20] for t in soak.tenants if t.always]
-    print(
-        json.dumps(
-            {
-                "decisions": tally.decisions,
-                "violations": len(tally.violations),
-                "first_violations": tally.violations[:5],
-                "jain_dominant_share": round(jain(shares), 4),
-                "longest_wait_ratio": round(ratios[int(0.99 * (len(ratios) - 1))], 2),
-                "evictions_by_cause": dict(sorted(tally.evictions.items())),
-                "evictions_per_gang_max": tally.most_evictions,
-                "gangs": soak.born,
-                "virtual_hours": round(soak.world.now / 3600, 1),
-                "seconds": round(took_s, 1),
-                "decisions_per_s": round(tally.decisions / took_s, 1),
-            }
-        )
+    began = time.perf_counter()
+    each = -(-flags.decisions // flags.lives)
+    one = partial(
+        live,
+        nodes=flags.nodes,
+        decisions=each,
+        seconds=flags.seconds,
+        half_life_s=flags.usage_half_life_s,
     )
-    return 1 if tally.violations else 0
+    with ProcessPoolExecutor(flags.lives) as pool:
+        lives = list(pool.map(one, range(flags.seed, flags.seed + flags.lives)))
+    found = figures(lives, time.perf_counter() - began)
+    print(json.dumps(found))
+    return 1 if found["violations"] else 0
+
+
+def figures(lives: list[dict[str, Any]], took_s: float) -> dict[str, Any]:
+    """What is printed. Of shares the worst life counts, of all else the lives together."""
+    tallies: list[Tally] = [life["tally"] for life in lives]
+    violations = [violation for tally in tallies for violation in tally.violations]
+    ratios = sorted(ratio for tally in tallies for ratio in tally.wait_ratios) or [0.0]
+    decisions = sum(tally.decisions for tally in tallies)
+    evictions = sum((tally.evictions for tally in tallies), Counter[str]())
+    return {
+        "decisions": decisions,
+        "reviews": sum(tally.reviews for tally in tallies),
+        "violations": len(violations),
+        "first_violations": violations[:5],
+        "jain_dominant_share": round(min(life["jain"] for life in lives), 4),
+        "longest_wait_ratio": round(ratios[int(0.99 * (len(ratios) - 1))], 2),
+        "evictions_by_cause": dict(sorted(evictions.items())),
+        "evictions_per_gang_max": max(tally.most_evictions for tally in tallies),
+        "gangs": sum(life["gangs"] for life in lives),
+        "virtual_hours": round(sum(life["virtual_hours"] for life in lives), 1),
+        "seconds": round(took_s, 1),
+        "decisions_per_s": round(decisions / took_s, 1),
+        "decisions_per_cpu_s": round(decisions / sum(life["cpu_s"] for life in lives), 1),
+    }
 
 
 if __name__ == "__main__":

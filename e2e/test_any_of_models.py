@@ -261,3 +261,52 @@ def test_what_no_controller_makes_again_is_refused(models: Models) -> None:
     forged = job("forged", 1, "h20,t4", "bare")
     forged["metadata"]["annotations"] = {names.CHOICE: "h20"}
     assert "written by the admission layer alone" in models.apply(forged)
+
+
+def test_a_job_takes_the_alternative_that_its_queue_has_room_for(models: Models) -> None:
+    """With the image and the environment of that one. A cap that comes free later moves nothing."""
+    models.queue("ways", h20=1, t4=4)
+    large = {"name": "large", "model": "h20", "memory": "10%", "image": {"main": "reg/large"}}
+    small = {
+        "name": "small",
+        "model": "t4",
+        "count": 2,
+        "memory": 1024,
+        "image": {"main": "reg/small"},
+        "env": {"main": {"CARDS": "2"}},
+    }
+    one = job("ways", 2, "", "ways")
+    del one["spec"]["tasks"][0]["template"]["metadata"]["annotations"][names.USE_MODELS]
+    one["metadata"]["annotations"] = {names.ALTERNATIVES: json.dumps([large, small])}
+    models.apply(one)
+    before = pods_of(models, "ways", 2)
+    for pod in before.values():
+        (main,) = pod["spec"]["containers"]
+        assert main["image"] == "reg/small"
+        assert main["env"] == [{"name": "CARDS", "value": "2"}]
+        assert main["resources"]["requests"][names.shared_resource("t4")] == "2"
+    assert models.choice("ways") == "small"
+    assert models.tries("ways") == 0
+    patch = json.dumps({"spec": {"capability": {names.shared_resource("h20"): "8"}}})
+    models.stack.kit.kubectl("patch", "queue", "ways", "--type=merge", "-p", patch)
+    models.apply(job("probe", 1, "h20", "ways", memory_percent=5))
+    models.runs("probe", 1)  # the raised cap has been seen
+    after = pods_of(models, "ways", 2)
+    assert uids(before) == uids(after)
+    models.check()
+    for name in ("ways", "probe"):
+        models.stack.kit.kubectl("delete", "vcjob", name, "-n", NAMESPACE, "--wait=true")
+
+
+def pods_of(models: Models, name: str, members: int) -> dict[str, Json]:
+    """Wait until so many pods of this name run; by name."""
+
+    def there(pods: dict[str, Json]) -> dict[str, Json] | None:
+        found = {key: pod for key, pod in pods.items() if key.startswith(f"{name}-") and is_running(pod)}
+        return found if len(found) == members else None
+
+    return models.stack.kit.until(f"{name} runs", PODS, there, namespace=NAMESPACE, timeout_s=TIMEOUT_S)
+
+
+def uids(pods: dict[str, Json]) -> set[str]:
+    return {str(pod["metadata"]["uid"]) for pod in pods.values()}

@@ -73,12 +73,17 @@ class Rig:
 
     def queue(self, name: str = "team", **capability: int) -> None:
         """A queue; a cap on model h20 where none is given is far away."""
+        self.queue_with(name, {}, **capability)
+
+    def queue_with(self, name: str, more: Json, /, **capability: int) -> None:
+        """The same with further fields of its ``spec``, and its ``annotations``."""
         caps = {names.shared_resource("h20"): 100_000, **capability}
+        spec = {"capability": {key: str(value) for key, value in caps.items()}, "weight": 1}
         body = {
             "apiVersion": QUEUES.api_version,
             "kind": "Queue",
-            "metadata": {"name": name},
-            "spec": {"capability": {key: str(value) for key, value in caps.items()}, "weight": 1},
+            "metadata": {"name": name, "annotations": more.get("annotations", {})},
+            "spec": {**spec, **more.get("spec", {})},
         }
         self.api.create(QUEUES, body)
 

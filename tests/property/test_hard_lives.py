@@ -17,11 +17,15 @@ from property import generate
 from property.test_world import STEPS, Life
 from vc_egpu.core.check import invariants
 from vc_egpu.core.model.cluster import (
+    AskOption,
+    Gang,
     Pod,
     PodPhase,
     PodShape,
     PodUid,
+    QueueName,
     Resources,
+    ShareClass,
     Snapshot,
 )
 from vc_egpu.core.model.reasons import Reason
@@ -48,6 +52,7 @@ class HardLife(Life):
     def step(self) -> None:
         self.decided = False
         super().step()
+        self.takes_one_model()
 
     def decide_and_apply(self) -> None:
         self.decided = True
@@ -72,7 +77,55 @@ class HardLife(Life):
             self.no_queue: 1,
             self.somebody_elses: 1,
             self.backs_off: 1,
+            self.submit_any: 4,
         }
+
+    def submit_any(self) -> None:
+        """A gang that takes any of two models: now and then with a template, replicas, or mixed."""
+        self.serial += 1
+        key = f"ns/any{self.serial}"
+        shape = generate.random_shape(self.rng, self.world.snapshot(), load=self.rng.random() < 0.6)
+        if not shape.asks or any(ask.native for ask in shape.asks):
+            return
+        models = self.rng.sample(sorted(generate.MEMORY), k=2)
+        asks = {
+            model: tuple(
+                replace(
+                    ask, model=model, memory_mib=max(1, ask.memory_mib * memory // generate.MEMORY[ask.model])
+                )
+                for ask in shape.asks
+            )
+            for model in models
+            for memory in [generate.MEMORY[model]]
+        }
+        options = tuple(AskOption(model, asks[model]) for model in models)
+        shape = replace(shape, asks=(), options=options, mixes=self.rng.random() < 0.3)
+        single, members = self.rng.random() < 0.3, self.rng.randint(1, 3)
+        tasks = tuple((task, members, shape) for task in ("a", "b")[: self.rng.choice([1, 2])])
+        gang = Gang(
+            key,
+            key,
+            QueueName(self.rng.choice(["red", "blue"])),
+            self.rng.choice([*ShareClass]),
+            0,
+            1 if single else self.rng.randint(1, members * len(tasks)),
+            self.world.now,
+            single=single,
+            template=tasks if self.rng.random() < 0.2 and not single else (),
+        )
+        self.world.submit(gang, tasks)
+        self.seen["any of several"] += 1
+
+    def takes_one_model(self) -> None:
+        """No pod runs that was made before the choice, and a gang that may not mix has one model."""
+        taken: dict[str, set[str]] = {}
+        for pod in self.world.snapshot().pods.values():
+            if pod.phase is PodPhase.PLACED and pod.shape.options and pod.gang:
+                assert not pod.shape.is_open, pod.name
+                self.seen["placed with a choice"] += 1
+                if not pod.shape.mixes:
+                    taken.setdefault(pod.gang, set()).add(pod.shape.choice)
+        assert not {key: names for key, names in taken.items() if len(names) > 1}
 
     def decide_some(self) -> None:
         """Only gangs that something happened to are tried, and whoever has a plan is looked at."""
@@ -224,7 +277,7 @@ def test_it_comes_to_rest_after_a_hard_life(seed: int) -> None:
     life.world.settle(rounds=60)
     plan = life.world.decide()
     assert not (plan.admissions or plan.withdrawals or plan.ready)
-    assert not (plan.suspensions or plan.resumes or plan.evictions)
+    assert not (plan.suspensions or plan.resumes or plan.evictions or plan.choices)
     life.world.check()
     snapshot = life.world.snapshot()
     assert all(verdict.reason is not Reason.WAITING_FOR_EVICTION for verdict in plan.verdicts.values())

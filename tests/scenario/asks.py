@@ -65,6 +65,7 @@ def shape(options: dict[str, str]) -> PodShape:
             AskOption(model, (_ask(options, model, int(options.get("cards", "1"))),)) for model in models
         ),
         mixes="mixes" in options,
+        takes_soonest="soonest" in options,
     )
 
 

@@ -23,6 +23,7 @@ After every command the invariants are checked. The commands::
                                             card-policy=, node-policy=, use-cards=n1/0;n1/1, avoid-cards=,
                                             any=h20;t4 (one of these models, cards=2 of it; memory=50% is
                                             of the chosen model), mixes (not all members the same),
+                                            soonest (none can start: the one that will be the first to),
                                             runtime=600 (seconds within which its pods end),
                                             tier=1 (all in one domain of this tier of the network),
                                             is=web (a label), apart-from=web;db (pods that it avoids on its

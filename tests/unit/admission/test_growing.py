@@ -23,8 +23,11 @@ from vc_egpu.admission.growing.steps import (
     step,
 )
 from vc_egpu.admission.view import View
-from vc_egpu.core.model.cluster import PodPhase, Snapshot
+from vc_egpu.core.model import findings
+from vc_egpu.core.model.cluster import AskOption, PodPhase, QueueName, Snapshot
+from vc_egpu.core.model.findings import Limit, NoOption
 from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.waiting import say
 from vc_egpu.kube.connection import ObjectList
 from vc_egpu.kube.wire.errors import Conflict, KubeError, NotFound
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -93,6 +96,23 @@ def test_a_gang_that_runs_asks_for_nothing_and_replicas_do() -> None:
 def test_a_gang_whose_pods_are_still_to_be_made_asks_by_its_template() -> None:
     gang = make.gang("ns/a", least=2, template=(("w", 2, make.shape(make.H20_MIB, 100, cards=8)),))
     assert need(make.snapshot(gangs=[gang]), {"ns/a": WAITS}, "h20", EMPTY).nodes == 2
+
+
+def test_a_gang_that_takes_any_of_several_models_asks_for_the_first_that_lacks_cards_alone() -> None:
+    asks = {name: replace(make.shape(make.H20_MIB, 100).asks[0], model=name) for name in ("t4", "h20", "l20")}
+    options = tuple(AskOption(name, (ask,)) for name, ask in asks.items())
+    snapshot = world(("ns/a", 9, replace(make.shape(), options=options)))
+    limit = Limit(QueueName("q"), "volcano.sh/vgpu-t4", 9, 0, 4)
+    request = findings.Request(9, ())
+    found = NoOption(
+        (
+            ("t4", findings.OverCap(request, limit)),
+            ("h20", findings.Shortage(request, QueueName("q"), 9, 0)),
+            ("l20", findings.NoModel("l20", native=False)),
+        )
+    )
+    said = verdicts(snapshot, say.verdict(found))
+    assert [need(snapshot, said, name, EMPTY).nodes for name in asks] == [0, 2, 0]
 
 
 def test_a_gang_that_is_gone_asks_for_nothing() -> None:

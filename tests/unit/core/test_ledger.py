@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from unit.core import make
+from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import candidates, need_of, not_full, places, pods_by_cards, rooms
 from vc_egpu.core.books.ledger import BOOKED, Ledger
 from vc_egpu.core.model.cluster import (
@@ -41,6 +42,41 @@ def book(ledger: Ledger, node: str, shape: PodShape, share_class: ShareClass, *c
     booking = ledger.booking(NodeName(node), shape, shares, share_class)
     assert booking is not None
     ledger.add(booking)
+
+
+@pytest.mark.parametrize("count", [3, 200])
+def test_many_at_once_are_the_same_as_one_after_the_other(count: int) -> None:
+    rng, ledger, gone = random.Random(2), Ledger(), list[Booking]()
+    for name in ("n1", "n2"):
+        ledger.put_node(make.node(name, 4))
+    shape = replace(
+        make.shape(1000, 10),
+        requests=Resources(100, 1000, 7, scalars={"example.org/a": 2}),
+        host_ports=(("", "TCP", 80),),
+    )
+    for number in range(2 * count):
+        node = f"n{1 + number % 2}"
+        shares = [Share(CardId(f"{node}/{rng.randrange(4)}"), rng.randrange(9000), rng.randrange(100))]
+        booking = ledger.booking(NodeName(node), shape, shares, rng.choice(list(ShareClass)))
+        assert booking is not None
+        bookings = [booking, booking.suspended(), booking.leaving()] if number % 3 else [booking]
+        for one in bookings:
+            ledger.add(one)
+        if number < count:
+            gone += bookings
+    other = ledger.copy()
+    other.remove_all(gone)
+    other.add_all(gone)
+    other.remove_all(gone)
+    for booking in gone:
+        ledger.remove(booking)
+    for name in BOOKED:
+        if name != "states":  # a number of its own for each change
+            assert np.array_equal(getattr(ledger, name), getattr(other, name)), name
+    assert ledger.ports == other.ports
+    assert ledger.slot_used.keys() == other.slot_used.keys()
+    assert all(np.array_equal(ledger.slot_used[name], other.slot_used[name]) for name in ledger.slot_used)
+    assert ledger.most_free() == other.most_free()
 
 
 def test_remove_undoes_add() -> None:

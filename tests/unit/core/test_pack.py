@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from unit.core import make
 from unit.core.asked import HALF, HIGH, LOW, ask, one_gang
+from unit.core.boxes import BOXES
 from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import AskNeed, Need, need_of, seats_of
 from vc_egpu.core.books.ledger import Ledger
-from vc_egpu.core.model.cluster import CardAsk, CardId, Pod, PodShape, Share, ShareClass
+from vc_egpu.core.model.cluster import Card, CardAsk, CardId, NodeName, Pod, PodShape, Share, ShareClass
 from vc_egpu.core.model.policy import PLACEMENTS, TOPOLOGY
 from vc_egpu.core.placing.pack import Board, fill
-from vc_egpu.core.placing.policies import BINPACK, ROOMIEST, SPREAD, TABLE
+from vc_egpu.core.placing.policies import BINPACK, ROOMIEST, SPREAD, TABLE, CardChoice
 from vc_egpu.core.placing.slot import Scene, Slot
 
 UNSET = ShareClass.UNSET
@@ -165,8 +166,49 @@ def test_each_policy_that_users_may_name_has_a_row_or_goes_by_links() -> None:
     assert TOPOLOGY not in TABLE
 
 
+class OneByOne:
+    """The same choice, which does not say that cards may be ranked once for several pods."""
+
+    card_by_card = False
+
+    def __init__(self, choice: CardChoice) -> None:
+        self._choice = choice
+
+    def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
+        return self._choice.best(cards, ask, scene)
+
+    def every(self, cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
+        return self._choice.every(cards, ask)
+
+
+@pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
+@pytest.mark.parametrize("choice", [BINPACK.cards, SPREAD.cards], ids=["binpack", "spread"])
+def test_whole_cards_chosen_at_once_are_those_chosen_one_by_one(
+    choice: CardChoice, box: Callable[[str], tuple[Card, ...]]
+) -> None:
+    rng = random.Random(4)
+    seen = set()
+    for _ in range(60):
+        ledger = Ledger()
+        row = ledger.put_node(replace(make.node("n1", 8), cards=box("n1")))
+        for col in rng.sample(range(8), rng.randrange(8)):
+            share = Share(CardId(f"n1/{col}"), rng.randrange(1, 9000), rng.randrange(100))
+            booking = ledger.booking(NodeName("n1"), make.shape(1000, 10), [share], ShareClass.LOW)
+            assert booking is not None
+            ledger.add(booking)
+        asks = (CardAsk("main", "h20", 1, make.H20_MIB, 100, whole=True),)
+        need = need_of(ledger, make.shape(asks=asks), ShareClass.UNSET)
+        count = rng.randrange(1, 9)
+        at_once = fill(Board(ledger, row), need, count, choice)
+        assert at_once == fill(Board(ledger, row), need, count, OneByOne(choice))
+        seen.add(len(at_once))
+    assert len(seen) > 4
+
+
 class Neighbours:
     """A policy of the kind that topology needs: cards of adjacent columns together."""
+
+    card_by_card = False
 
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         return next(iter(self.every(cards, ask)), ())

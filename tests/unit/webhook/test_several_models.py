@@ -11,6 +11,7 @@ from unit.webhook.pod_reviews import complete, group, of_job, refusal, waits
 from unit.webhook.world import (
     JOB_CONTROLLER,
     NAMESPACE,
+    OPERATOR,
     Json,
     container,
     context,
@@ -26,6 +27,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.webhook.protocol.context import Context
 from vc_egpu.webhook.reviews.jobs.review import review_job
 from vc_egpu.webhook.reviews.pods import review_pod
+from vc_egpu.webhook.reviews.queues import review_queue
 
 LISTED = {names.USE_MODELS: "h20,v100-32g"}
 BOTH = {"volcano.sh/vgpu-h20": "4", "volcano.sh/vgpu-v100-32g": "4"}
@@ -174,3 +176,94 @@ def test_another_list_of_models_is_checked_as_a_new_ask() -> None:
 def test_nobody_but_the_admission_layer_chooses() -> None:
     forged = a_job(annotations={names.CHOICE: "h20"})
     assert "written by the admission layer alone" in job_reviews.refusal(forged, world())
+
+
+def test_a_cap_on_any_model_is_warned_of() -> None:
+    edited = queue("a", capability={**BOTH, names.ANY_MODEL: "4"})
+    decision = review_queue(update(edited, queue("a", capability=BOTH), OPERATOR), world())
+    assert decision.allowed
+    assert any("counts nothing" in warning for warning in decision.warnings)
+
+
+# --- alternatives ------------------------------------------------------------------------------------
+
+WAYS = json.dumps(
+    [
+        {"name": "large", "model": "h20", "memory": "50%", "image": {"c": "reg/a"}},
+        {
+            "name": "small",
+            "model": "v100-32g",
+            "count": 4,
+            "memory": 8192,
+            "image": {"c": "reg/b"},
+            "env": {"c": {"MODE": "small"}},
+        },
+    ]
+)
+
+
+def job_with(alternatives: str = WAYS, **annotations: str) -> Json:
+    said = {names.ALTERNATIVES: alternatives, **annotations}
+    return job(task("w", 1, container(vgpu=1)), task("ps", 1, {"name": "c", "image": "i"}), annotations=said)
+
+
+def test_what_a_job_says_of_alternatives_is_on_the_templates_that_ask_for_cards() -> None:
+    done = job_reviews.complete(job_with(), world())
+    worker, server = (each["template"]["metadata"] for each in done["spec"]["tasks"])
+    assert worker["annotations"] == {names.ALTERNATIVES: WAYS}
+    assert names.ALTERNATIVES not in server.get("annotations", {})
+    assert patched(job_with(), review_job(update(job_with(), done), world())) == done, "applied once more"
+
+
+def test_a_new_text_replaces_that_of_the_templates() -> None:
+    stored = job_reviews.complete(job_with(), world())
+    other = json.dumps([{"name": "h20", "memory": 1000}])
+    edited = copy.deepcopy(stored)
+    edited["metadata"]["annotations"][names.ALTERNATIVES] = other
+    done = patched(edited, review_job(update(edited, stored), world()))
+    assert done["spec"]["tasks"][0]["template"]["metadata"]["annotations"] == {names.ALTERNATIVES: other}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[", "is no JSON"),
+        (json.dumps([{"name": "h20", "image": {"d": "x"}}]), "there is no container 'd'"),
+        (json.dumps([{"name": "a100-40g"}]), "does not name volcano.sh/vgpu-a100-40g"),
+    ],
+)
+def test_a_job_with_an_alternative_that_cannot_be_is_refused(text: str, said: str) -> None:
+    assert said in job_reviews.refusal(job_with(text), world())
+
+
+def test_the_order_is_one_of_two_words() -> None:
+    assert "must be one of ordered, best" in job_reviews.refusal(
+        job_with(**{names.ALTERNATIVES_ORDER: "fast"}), world()
+    )
+    done = job_reviews.complete(job_with(**{names.ALTERNATIVES_ORDER: "best"}), world())
+    template = done["spec"]["tasks"][0]["template"]
+    made = of_job(pod(*template["spec"]["containers"], annotations=template["metadata"]["annotations"]))
+    known = replace(world(), pod_groups={(NAMESPACE, "g"): group()})
+    assert request_of(complete(made, known, JOB_CONTROLLER))["order"] == "best"
+
+
+def test_a_pod_gets_image_environment_and_cards_of_the_chosen_alternative() -> None:
+    def made(choice: str) -> Json:
+        obj = of_job(pod(container(vgpu=1), annotations={names.ALTERNATIVES: WAYS}))
+        known = {(NAMESPACE, "g"): group(**({names.CHOICE: choice} if choice else {}))}
+        done = complete(obj, replace(world(), pod_groups=known), JOB_CONTROLLER)
+        assert (
+            patched(done, review_pod(create(done, JOB_CONTROLLER), replace(world(), pod_groups=known)))
+            == done
+        )
+        return done
+
+    (waiting,), (one,), (two,) = (made(name)["spec"]["containers"] for name in ("", "large", "small"))
+    assert (waiting["image"], waiting["resources"]["limits"]) == ("i", {"volcano.sh/vgpu": 1})
+    assert (one["image"], "env" in one) == ("reg/a", False)
+    assert one["resources"]["limits"]["volcano.sh/vgpu-h20-memory"] == "49152"
+    assert (two["image"], two["env"]) == ("reg/b", [{"name": "MODE", "value": "small"}])
+    assert two["resources"]["requests"] == {
+        "volcano.sh/vgpu-v100-32g": "4",
+        "volcano.sh/vgpu-v100-32g-memory": "32768",
+    }

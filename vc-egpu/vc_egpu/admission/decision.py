@@ -11,11 +11,13 @@ from typing import Final
 
 from vc_egpu.admission.figures import Figures
 from vc_egpu.admission.garbage_collector import Collector
+from vc_egpu.core.books.state import index_of
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.cluster import Instant, Snapshot
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Mix, Policy
 from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.queues.recent import averaged
 
 Decide = Callable[[Snapshot, Policy, Instant, Collection[str] | None], Plan]
 
@@ -49,7 +51,11 @@ class Decisions:
         """Decide now: the plan, and whether something went wrong, so that there is more to decide."""
         began = time.perf_counter()
         with self.collector.held_off():
-            plan, failed = decide_safely(snapshot(), self.policy, time.time(), only, how=self.how)
+            seen, now = snapshot(), time.time()
+            if self.policy.recent.half_life_s > 0:
+                recent = averaged(self.policy.recent, index_of(seen).uses.total, now)
+                self.policy = replace(self.policy, recent=recent)
+            plan, failed = decide_safely(seen, self.policy, now, only, how=self.how)
         took_s = time.perf_counter() - began
         self.figures.decided(took_s)
         # On an idle cluster the next event is decided at once; in a storm there is time for other things.

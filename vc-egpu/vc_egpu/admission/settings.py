@@ -12,7 +12,7 @@ from typing import Final
 
 from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S
 from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S
-from vc_egpu.core.model.policy import BINPACK_RULES, Policy
+from vc_egpu.core.model.policy import BINPACK_RULES, Policy, RecentUse
 from vc_egpu.volcano.words import names
 
 DEFAULT_MODELS: Final = "/etc/vc-egpu/models.yaml"
@@ -190,6 +190,13 @@ def _add_spans(parser: argparse.ArgumentParser) -> None:
         f"says otherwise by the annotation {names.MIN_RUNTIME}",
     )
     parser.add_argument(
+        "--usage-half-life-s",
+        type=float,
+        default=0.0,
+        help="queues are ordered also by what they had lately: use counts half as much after so many "
+        "seconds; 0: only what they have now counts. A new leader begins without it",
+    )
+    parser.add_argument(
         "--reserve-after-s",
         type=float,
         default=Policy().reserve_after_s,
@@ -234,6 +241,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         replacement_hold_s=flags.replacement_hold_s,
         suspended_hold_s=max(0.0, flags.suspended_hold_s),
         min_runtime_s=max(0.0, flags.min_runtime_s),
+        recent=RecentUse(flags.usage_half_life_s if 0 < flags.usage_half_life_s < math.inf else 0.0),
         reserve_after_s=flags.reserve_after_s if flags.reserve_after_s > 0 else math.inf,
         max_gang_members=flags.max_gang_members,
         binpack=flags.binpack,

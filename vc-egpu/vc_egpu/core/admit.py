@@ -60,6 +60,11 @@ class Attempt:
         return bool(self._seated)
 
     @property
+    def is_allowed(self) -> bool:
+        """Whether the caps allow what it needs."""
+        raise NotImplementedError
+
+    @property
     def room(self) -> Room | Patience | None:
         """What making room has found."""
         return self._room
@@ -140,6 +145,10 @@ class _Minimum(Attempt):
 
     def check_caps(self) -> None:
         self._forbidden = None if any(self._allowed()) else self._forbids(0)
+
+    @property
+    def is_allowed(self) -> bool:
+        return self._forbidden is None
 
     def _allowed(self) -> Iterator[tuple[Member, ...]]:
         """The sets that are allowed, the first ones first."""
@@ -250,6 +259,10 @@ class _Surplus(Attempt):
         self._waiting: Sequence[Member] = view.waiting
         self._allowed: list[Member] = []
         self._limit: Limit | None = None
+
+    @property
+    def is_allowed(self) -> bool:
+        return bool(self._allowed)
 
     def check_caps(self) -> None:
         self._allowed, self._limit = _within_cap(self._trial, self._view, self._waiting)

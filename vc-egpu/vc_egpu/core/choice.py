@@ -21,6 +21,7 @@ from vc_egpu.core.model.gangs import GangView, Member, option_of
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.model.reasons import Verdict
 from vc_egpu.core.room.preempt import Patience, Room
+from vc_egpu.core.standing import reservations
 from vc_egpu.core.trial.claims import Claim
 from vc_egpu.core.trial.record import Placeless, Recorder
 from vc_egpu.core.trial.trial import Trial
@@ -147,10 +148,16 @@ class _AnyOf(Attempt):
         self._taken: _Way | None = None
         self._soon: _Way | None = None
         """There will be room for this one, and none has to go for it."""
+        self._next: _Way | None = None
+        """None can start, and this one will be the first to."""
 
     def _way(self, choice: str) -> _Way:
         view, aside = _as(self._trial, self._view, choice), _Aside()
         return _Way(choice, view, aside, admit.begin(self._trial, aside, view, self._own))
+
+    @property
+    def is_allowed(self) -> bool:
+        return any(way.attempt.is_allowed for way in self._ways)
 
     def check_caps(self) -> None:
         """Each option has caps of its own: see :meth:`place`."""
@@ -176,13 +183,38 @@ class _AnyOf(Attempt):
             if isinstance(way.attempt.room, Patience):
                 self._soon = way
                 return
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """None can start: where the gang wishes it, take the one that will start soonest, and wait for it.
+
+        A choice that stands and has a known start is kept: each other one would cost the pods.
+        """
+        waiting = [member.shape for member in self._view.waiting if member.shape.options]
+        if not all(shape.takes_soonest for shape in waiting) or len(self._ways) < 2:
+            return
+        known = [
+            (at, number)
+            for number, way in enumerate(self._ways)
+            if way.attempt.is_allowed and (at := reservations.forecast(self._trial, way.view)) is not None
+        ]
+        if not known:
+            return
+        made = self._made_with()
+        standing = next((number for _, number in known if self._ways[number].choice == made), None)
+        self._next = self._ways[min(known)[1] if standing is None else standing]
+
+    def _made_with(self) -> str:
+        """The choice that all its pods were made with; empty where there is none."""
+        open_ones = any(member.shape.is_open and member.is_made for member in self._view.waiting)
+        return "" if open_ones else self._view.gang.choice
 
     def hold(self) -> None:
         if self._taken is not None:
             self._taken.attempt.hold()
 
     def say(self) -> None:
-        way, made = self._taken, self._view
+        way, made = self._taken or self._next, self._view
         if way is None:
             self._say_why(None)
             return
@@ -192,6 +224,9 @@ class _AnyOf(Attempt):
         )
         if again:
             self._record.chooses(made, way.choice, say.verdict(Remade(way.choice, again)))
+            return
+        if self._taken is None:
+            self._say_why(None)  # it was chosen for its forecast
             return
         verdict = way.said()
         if way.record.admission is None:
@@ -205,16 +240,16 @@ class _AnyOf(Attempt):
             return
         said = [(way.choice, way.said()) for way in self._ways]
         alone = len(said) == 1 and not any(member.shape.is_open for member in self._view.waiting)
-        verdict = said[0][1] if alone else say.verdict(_none_of(said))
+        verdict = said[0][1] if alone else say.verdict(_none_of(said, self._made_with()))
         self._record.refuse_alike(self._trial, self._view, verdict, by_cap=True)
         self._record.waits(self._view, verdict)
 
 
-def _none_of(said: Iterable[tuple[str, Verdict]]) -> Finding:
+def _none_of(said: Iterable[tuple[str, Verdict]], standing: str) -> Finding:
     """What is short for each option. That a member is above the minimum is said once."""
     found = [(choice, verdict.finding) for choice, verdict in said if verdict.finding is not None]
     above = next((finding for _, finding in found if isinstance(finding, AboveMinimum)), None)
     if above is None:
-        return NoOption(tuple(found))
+        return NoOption(tuple(found), dict(found).get(standing))
     inner = ((choice, f.why if isinstance(f, AboveMinimum) else f) for choice, f in found)
     return replace(above, why=NoOption(tuple(inner)))

@@ -46,6 +46,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     plans_in_force.review(trial, record, snapshot)  # a. claims: what is booked for gangs that are not there
     guaranteed.book(trial)
     reservations.book(trial)
+    plans_in_force.withdraw_needless(trial, record)
     suspend.begin(trial, record)  # b. pauses that users wish, gangs that cannot come back
     for view in _turns(trial, record, only):  # 1. order
         with lending.aside(trial, view), replacements.released(trial, view) as own:
@@ -85,10 +86,13 @@ def _turns(trial: Trial, record: Recorder, only: Collection[str] | None) -> Iter
 def _waiting(trial: Trial, record: Recorder, only: Collection[str] | None) -> Iterable[GangView]:
     index = trial.index
     for key in index.gangs if only is None else _with_those_before(trial, only):
-        if key in index.gangs and not record.decided(key):
-            view = index.view(key)
-            if ready.waits(view):
-                yield view
+        if key in index.settled or key not in index.gangs or record.decided(key):
+            continue
+        view = index.view(key)
+        if ready.waits(view):
+            yield view
+        else:
+            index.settled.add(key)
 
 
 def _is_fifo(trial: Trial, queue: QueueName) -> bool:

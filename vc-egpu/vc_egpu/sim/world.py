@@ -157,9 +157,12 @@ class World:
             return
         snapshot = self.snapshot()
         for pod in list(snapshot.pods.values()):
+            state = pod.suspension
+            calm = state is SuspensionState.RUNNING and not pod.suspend_ordered
+            if calm and pod.suspendable == (pod.gang in self.suspendable):
+                continue  # most of them: no agent has anything to do
             if pod.phase is not PodPhase.PLACED or is_on_a_silent_node(pod, snapshot.nodes):
                 continue
-            state = pod.suspension
             if pod.suspend_ordered and state is not SuspensionState.FAILED:
                 state = SuspensionState.SUSPENDED
             elif not pod.suspend_ordered and state in {SuspensionState.SUSPENDED, SuspensionState.RESUMING}:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from vc_egpu.core.model.cluster import Gang, Pod, PodPhase, PodShape, Snapshot
+from vc_egpu.core.model.findings import AboveMinimum, Finding, NoModel, NoOption, Shortage
 from vc_egpu.core.model.reasons import Reason, Verdict
 
 SHORT = frozenset({Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_MODEL})
@@ -47,6 +48,7 @@ def need(snapshot: Snapshot, verdicts: Mapping[str, Verdict], model: str, empty:
     for key in sorted(waiting):
         gang = snapshot.gangs.get(key)
         shapes = _shapes(gang, members.get(key, [])) if gang is not None else ()
+        shapes = tuple(_as_wished(shape, verdicts[key].finding) for shape in shapes)
         asks = [parts for shape in shapes if (parts := _parts(shape, model, empty))]
         if not asks or any(not _seat(parts, [Fraction(0)] * empty.cards) for parts in asks):
             continue
@@ -56,6 +58,14 @@ def need(snapshot: Snapshot, verdicts: Mapping[str, Verdict], model: str, empty:
                 nodes.append([Fraction(0)] * empty.cards)
                 _seat(parts, nodes[-1])
     return Need(len(nodes), tuple(served))
+
+
+def _as_wished(shape: PodShape, found: Finding | None) -> PodShape:
+    """The pod with the first of its models that lacks cards alone; as it is where it asks for one thing."""
+    found = found.why if isinstance(found, AboveMinimum) else found
+    options = found.options if isinstance(found, NoOption) else ()
+    name = next((name for name, why in options if isinstance(why, Shortage | NoModel)), "")
+    return shape.as_option(name) or shape
 
 
 def nodes_of(snapshot: Snapshot, model: str) -> int:

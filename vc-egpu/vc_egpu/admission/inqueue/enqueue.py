@@ -204,6 +204,7 @@ def template(job: Document, table: ModelTable, runtime_classes: Mapping[str, Doc
             request = ask.request(
                 oversubscribe=said.get(names.OVERSUBSCRIBE) == "true",
                 mixes=said.get(names.MIX_MODELS) == "true",
+                best=said.get(names.ALTERNATIVES_ORDER) == "best",
             )
             name = plans.task_name(str(task["name"]))
             full = _filled_in(job, name, spec, runtime_classes)

@@ -109,6 +109,8 @@ class Index:
         self.intern = Intern()
         self._most_parts = _SPARE_PARTS
         self._pod_charges: dict[PodUid, tuple[QueueName, str | None, Mapping[str, int]]] = {}
+        self.settled: set[str] = set()
+        """Gangs that a decision found to wait for nothing; as long as none of their pods changes."""
         self._views: dict[str, GangView] = {}
         self._marks: dict[str, Mark | None] = {}
         self._masks = NodeMasks(self.ledger)
@@ -137,6 +139,7 @@ class Index:
     def _forget_view(self, key: str) -> None:
         self._views.pop(key, None)
         self._marks.pop(key, None)
+        self.settled.discard(key)
 
     def _forget_shapes(self) -> None:
         """Number the shapes of the present pods again: pods come and go, and so do shapes."""

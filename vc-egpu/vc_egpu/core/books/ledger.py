@@ -6,7 +6,7 @@ exact inverses. Sums may go beyond a card's limits: a waiting plan overlaps its 
 lowered. Then nothing more fits there, and that is all that happens.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Final
 
@@ -39,6 +39,8 @@ EVERYBODY: Final = 2
 """No class has this value."""
 _FIRST_ROWS: Final = 16
 _FIRST_WIDTH: Final = 8
+_MANY: Final = 24
+"""From so many bookings on, arrays are quicker."""
 
 
 class _Unoffered:
@@ -312,6 +314,55 @@ class Ledger:
         self._most_free = None
         self._apply(booking, -1)
 
+    def add_all(self, bookings: Sequence[Booking]) -> None:
+        """:meth:`add` of many: arithmetic over arrays instead of one number after the other."""
+        self._apply_all(bookings, 1)
+
+    def remove_all(self, bookings: Sequence[Booking]) -> None:
+        """:meth:`remove` of many."""
+        self._most_free = None
+        self._apply_all(bookings, -1)
+
+    def _apply_all(self, bookings: Sequence[Booking], sign: int) -> None:
+        if len(bookings) < _MANY:
+            for booking in bookings:
+                self._apply(booking, sign)
+            return
+        self._apply_seats(bookings, sign)
+        rows = np.array([booking.row for booking in bookings], np.int64)
+        requests = np.array([booking.requests for booking in bookings], np.int64)
+        np.add.at(self.used, rows, sign * requests)
+        for row in dict.fromkeys(rows.tolist()):
+            self._changes(row)
+        for booking in bookings:
+            self._apply_named(booking, sign)
+
+    def _apply_seats(self, bookings: Iterable[Booking], sign: int) -> None:
+        seats = [(booking.row, *seat) for booking in bookings for seat in booking.seats]
+        if not seats:
+            return
+        row, col, *signed = np.array(seats, np.int64).T
+        memory, physical, host, cores, high, low, alone, asleep = (sign * amounts for amounts in signed)
+        self.stretched = self.stretched or bool(host.any() or asleep.any())
+        cards = row * self.kind.shape[1] + col
+        for column, amounts in (
+            (self.memory_used, memory),
+            (self.physical_used, physical),
+            (self.all_cores, cores),
+            (self.high_cores, high),
+            (self.low_cores, low),
+            (self.sharers, np.full_like(col, sign)),
+            (self.alone, alone),
+            (self.asleep, asleep),
+        ):
+            np.add.at(column.reshape(-1), cards, amounts)
+        for column, amounts in (
+            (self.host_used, host),
+            (self.row_memory, memory),
+            (self.row_cores, cores),
+        ):
+            np.add.at(column, row, amounts)
+
     def _apply(self, booking: Booking, sign: int) -> None:
         row = booking.row
         self._changes(row)
@@ -334,6 +385,11 @@ class Ledger:
         for dimension, amount in enumerate(booking.requests):
             if amount:
                 used[dimension] += sign * amount
+        self._apply_named(booking, sign)
+
+    def _apply_named(self, booking: Booking, sign: int) -> None:
+        """What has names: extended resources, slots, ports, and rules between pods."""
+        row = booking.row
         for name, amount in booking.scalars:
             if name in self.scalar_cap:
                 self.scalar_used[name][row] += sign * amount

@@ -230,6 +230,8 @@ class PodShape:
     """The option that ``asks`` are of; empty where none was chosen when the pod was made."""
     mixes: bool = False
     """Members of one gang may take different options."""
+    takes_soonest: bool = False
+    """While no option can start, the one that will start soonest is chosen."""
 
     @property
     def is_open(self) -> bool:

@@ -454,6 +454,8 @@ class NoOption:
 
     options: tuple[tuple[str, "Finding"], ...]
     """By option, what is short for it. Empty: its members have no option in common."""
+    standing: "Finding | None" = None
+    """What is short for the option that its pods are made with; None: they are made with none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """The settings of a decision: parsed once at the edge, passed down as a value."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from vc_egpu.core.model.cluster import PodShape
+from vc_egpu.core.model.cluster import Instant, PodShape, QueueName
 
 MAX_BACK_OFF_S: Final = 640.0
 """A gang that was rolled back is tried again after so long at most."""
@@ -68,6 +69,19 @@ class Mix:
 
 
 @dataclass(frozen=True, slots=True)
+class RecentUse:
+    """What queues had lately: an average over time in which use counts half as much after each half-life."""
+
+    half_life_s: float = 0.0
+    """0: nothing is averaged."""
+    at: Instant = 0.0
+    parts: Mapping[QueueName, Mapping[str, float]] = field(default_factory=dict)
+    """Up to then: millionths of cards by queue and kind of card (the resource that counts it)."""
+    since: Mapping[QueueName, Mapping[str, int]] = field(default_factory=dict)
+    """What each queue has had since then."""
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """What operators may set otherwise; the defaults."""
 
@@ -95,5 +109,7 @@ class Policy:
     """Bound on the victims' search; nearest (cheapest) first."""
     binpack: str = FULLEST
     """What :data:`BINPACK` means: one of :data:`BINPACK_RULES`."""
+    recent: RecentUse = RecentUse()
+    """By this and what they have now queues are ordered among each other."""
     mix: Mix = Mix()
     """For placement policies that look at it."""

@@ -212,6 +212,7 @@ def shape_key(shape: PodShape) -> ShapeKey:
         shape.options,
         shape.choice,
         shape.mixes,
+        shape.takes_soonest,
     )
 
 

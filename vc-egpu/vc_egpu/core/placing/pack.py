@@ -61,6 +61,12 @@ class Board:
             if kind >= 0
         ]
 
+    @property
+    def links_are_alike(self) -> bool:
+        """Whether no card is worth more than another by how it is linked."""
+        wiring = self._ledger.wired[self.row]
+        return wiring is None or wiring.uniform
+
     def _open(self, ask: AskNeed, allowed: Flags | None) -> list[Slot]:
         if allowed is None:
             return [slot for slot in self.slots if slot.takes(ask)]
@@ -101,6 +107,19 @@ class Board:
         self.host_free -= host_mib
         self._cpu_milli -= need.requests[0]
         return tuple(chosen[position] for position in range(len(need.asks)))
+
+    def choose_whole(self, need: Need, count: int, choice: CardChoice) -> list[Assignment]:
+        """:meth:`choose` of up to ``count`` pods at once, each of which takes one card as a whole.
+
+        Whole cards have nothing to do with each other, so they are ranked once.
+        """
+        ask = need.asks[0].here(self._ratio(need))
+        scene = Scene(self._ledger, self.row, self.slots, self._cpu_milli, need, self._trial)
+        slots = choice.best(self._open(ask, need.cards), ask._replace(cards=count), scene)
+        for slot in slots:
+            slot.seat(ask)
+        self._cpu_milli -= len(slots) * need.requests[0]
+        return [((slot.col,),) for slot in slots]
 
     def undo(self, need: Need, assignment: Assignment) -> None:
         """Give back what :meth:`choose` or :meth:`take` seated."""
@@ -156,6 +175,10 @@ def _hardness(ask: AskNeed) -> tuple[int, int, int, int]:
     return (-int(ask.alone), -ask.cards, -ask.memory_mib, -ask.cores_percent)
 
 
+def _is_one_whole_card(need: Need) -> bool:
+    return len(need.asks) == 1 and need.asks[0].alone and need.asks[0].cards == 1
+
+
 def fill(board: Board, need: Need, count: int, choice: CardChoice) -> list[Assignment]:
     """Seat up to ``count`` pods. With one ask per pod, fewer only where no choice of cards seats more."""
     if not need.asks:
@@ -176,6 +199,8 @@ def fill(board: Board, need: Need, count: int, choice: CardChoice) -> list[Assig
 
 
 def _fill_by(board: Board, need: Need, count: int, choice: CardChoice) -> list[Assignment]:
+    if choice.card_by_card and board.links_are_alike and not need.spills and _is_one_whole_card(need):
+        return board.choose_whole(need, count, choice)
     placed: list[Assignment] = []
     while len(placed) < count:
         assignment = board.choose(need, choice)

@@ -47,6 +47,12 @@ class NodeOrder(Protocol):
 class CardChoice(Protocol):
     """The choice of a set of cards for one ask. It sees all open cards, so it may choose linked ones."""
 
+    @property
+    def card_by_card(self) -> bool:
+        """Whether each card has a rank of its own, where links are alike: the best set of two has the best
+        card in it."""
+        ...
+
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         """The set that the ask gets: ``ask.cards`` of ``cards``. Fewer where the policy finds no such set."""
         ...
@@ -89,6 +95,10 @@ class _ByKey:
 
     key: _Key
 
+    @property
+    def card_by_card(self) -> bool:
+        return True
+
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         key = self.key
         chosen = sorted(cards, key=lambda slot: key(slot, ask))[: ask.cards]
@@ -118,6 +128,10 @@ class _ByCardScore:
     score: Callable[[Scene, AskNeed], Mapping[int, tuple[int, ...]]]
     """By column, for open cards and others; empty where nothing tells them apart."""
 
+    @property
+    def card_by_card(self) -> bool:
+        return False
+
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         by_col = self.score(scene, ask) if len(cards) > ask.cards else {}
 
@@ -137,6 +151,10 @@ class _ByLinks:
     """Several cards as the set that is linked best; else, and where no links are known, as another choice."""
 
     otherwise: CardChoice
+
+    @property
+    def card_by_card(self) -> bool:
+        return False
 
     def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         wiring = scene.ledger.wired[scene.row]

@@ -23,16 +23,19 @@ def lines(trial: Trial) -> Lines:
 def share(trial: Trial, queue: QueueName) -> float:
     """How much of what it deserves the queue has: the largest ratio over kinds of cards, for the order.
 
-    Where it names none its weight says what it deserves.
+    Where it names none its weight says what it deserves. What it had lately counts too, if it is averaged.
     """
     entry, use = trial.queues.get(queue), trial.use_of(queue)
     own = _with_weights(trial).get(queue)
     if not own or (entry is not None and entry.deserved and not _named(trial).get(queue)):
         return caps.share(entry, use)
-    return max(_ratio(use.get(PARTS_PREFIX + kind, 0), line) for kind, line in own.items())
+    lately = trial.policy.recent.parts.get(queue, {})
+    return max(
+        _ratio(use.get(PARTS_PREFIX + kind, 0) + lately.get(kind, 0.0), line) for kind, line in own.items()
+    )
 
 
-def _ratio(used: int, line: int) -> float:
+def _ratio(used: float, line: int) -> float:
     return used / line if line > 0 else float("inf") if used else 0.0
 
 

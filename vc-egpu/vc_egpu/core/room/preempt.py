@@ -239,8 +239,11 @@ class _Contest:
                 return best
         return None
 
-    def _might_be_allowed(self, found: Iterable[Candidate]) -> bool:
+    def _might_be_allowed(self, found: Sequence[Candidate]) -> bool:
         """Whether the caps allow the members once all of these are gone."""
+        known = prey(self._trial, self._hunt)
+        if self._relief is not None and len(found) == len(known.listed):
+            return self._relief.is_enough_without(known.quota(self._trial))
         undo = self._leave_queues([pod.uid for candidate in found for pod in candidate.pods])
         try:
             return self._relief is None or self._relief.is_enough()

@@ -24,6 +24,7 @@ from vc_egpu.core.room.departures import Departures, Totals, add_use, departures
 from vc_egpu.core.room.hunt import Hunt, gangs
 from vc_egpu.core.room.lateness import Lateness, lateness
 from vc_egpu.core.room.reclaim import Excess
+from vc_egpu.core.room.relief import Quota, quota_by_queue
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
 from vc_egpu.core.trial.trial import Trial
@@ -82,6 +83,14 @@ class Prey:
     """The same without the protected pods too; None where there are none."""
     _answers: dict[tuple[object, ...], bool] = field(default_factory=dict)
     """Whether groups find their places: a gang of several kinds asks again for each of its sets."""
+    _quota: dict[QueueName, Mapping[str, int]] = field(default_factory=dict)
+
+    def quota(self, trial: Trial) -> Quota:
+        """What all candidates count in queues."""
+        if not self._quota:
+            uids = (pod.uid for candidate in self.listed for pod in candidate.pods)
+            self._quota.update(quota_by_queue(trial, uids))
+        return self._quota
 
     def takes(self, trial: Trial, view: GangView, groups: Iterable[Group]) -> bool:
         """Whether each of the gang's groups by itself would find its places without them."""
@@ -135,12 +144,12 @@ def prey(trial: Trial, hunt: Hunt) -> Prey:
             listed.append(Candidate(view, pods, surplus, shares_of(pods), not bare, late))
     listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
     without = trial.ledger.copy()
-    for booking in trial.bookings_of(pod.uid for candidate in listed for pod in candidate.pods):
-        without.remove(booking)
-    for kind in (ClaimKind.REPLACEMENT, ClaimKind.RESERVATION, ClaimKind.GUARANTEE):
-        for booking in (b for claim in trial.claims.of(kind) for b in claim.bookings.values()):
-            without.remove(booking)  # for some gang it is room
-    found = Prey(listed, without, _without_too(trial, without, spared) if spared else None)
+    uids = [pod.uid for candidate in listed for pod in candidate.pods]
+    kinds = (ClaimKind.REPLACEMENT, ClaimKind.RESERVATION, ClaimKind.GUARANTEE)
+    claimed = (claim for kind in kinds for claim in trial.claims.of(kind))  # for some gang it is room
+    without.remove_all(trial.bookings_of(uids) + [b for claim in claimed for b in claim.bookings.values()])
+    protected = _without_too(trial, without, spared) if spared else None
+    found = Prey(listed, without, protected)
     trial.notes[hunt] = (now, found)
     return found
 

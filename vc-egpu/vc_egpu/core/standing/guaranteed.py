@@ -6,7 +6,7 @@ places, and low gangs while they are idle. Those leave when a gang of the queue 
 takes what becomes free before any gang does.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,7 +34,7 @@ from vc_egpu.core.model.resources import (
     model_of,
 )
 from vc_egpu.core.placing.pack import Board, fill
-from vc_egpu.core.placing.policies import card_choice
+from vc_egpu.core.placing.policies import CardChoice, card_choice
 from vc_egpu.core.room.guarantee import kind_of
 from vc_egpu.core.trial.claims import Claim, ClaimKind
 from vc_egpu.core.trial.trial import Trial
@@ -54,6 +54,14 @@ class Idle:
     count: int
     ask: CardAsk
     """What each takes of its card."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What was found on a node, and how that node stood."""
+
+    state: tuple[int, tuple[CardAsk, ...], int, CardChoice]
+    bookings: tuple[Booking, ...]
 
 
 def book(trial: Trial) -> None:
@@ -192,18 +200,23 @@ def _tolerations(trial: Trial) -> tuple[Toleration, ...]:
     return tuple(Toleration(key, "Exists") for key in sorted(keys - {_CORDON}))
 
 
-def _fill(trial: Trial, need: Need, row: int, count: int) -> list[Booking]:
-    ledger = trial.ledger
-    ratio = ledger.ratio_for(row, need.share_class)
-    found = []
-    for assignment in fill(Board(ledger, row, trial), need, count, card_choice(need, trial.policy)):
-        booking = Booking(row, (0, 0, 0, 0), seats_of(need, assignment, ratio))
-        ledger.add(booking)
-        found.append(booking)
+def _fill(trial: Trial, need: Need, row: int, count: int) -> Sequence[Booking]:
+    """Book so many places on this node. Most nodes are as they were when the last decision looked at them."""
+    ledger, choice = trial.ledger, card_choice(need, trial.policy)
+    note, state = f"places on row {row}", (int(ledger.states[row]), need.shape.asks, count, choice)
+    known = trial.index.remembered.get(note) if choice.card_by_card else None
+    if isinstance(known, _Filled) and known.state == state:
+        found = known.bookings
+    else:
+        ratio = ledger.ratio_for(row, need.share_class)
+        chosen = fill(Board(ledger, row, trial), need, count, choice)
+        found = tuple(Booking(row, (0, 0, 0, 0), seats_of(need, cards, ratio)) for cards in chosen)
+        trial.index.remembered[note] = _Filled(state, found)
+    ledger.add_all(found)
     return found
 
 
-def _below_low(trial: Trial, need: Need, row: int, count: int, kind: str) -> list[Booking]:
+def _below_low(trial: Trial, need: Need, row: int, count: int, kind: str) -> Sequence[Booking]:
     """Places on this node as if its low pods were gone; they are booked on top of those.
 
     Pods of queues that are guaranteed such cards themselves would not go.

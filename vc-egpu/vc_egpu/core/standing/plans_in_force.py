@@ -15,15 +15,15 @@ from vc_egpu.core.model.cluster import PodPhase, PodUid, Snapshot, SuspensionSta
 from vc_egpu.core.model.findings import GivenUp, Placed
 from vc_egpu.core.model.gangs import GangView, short_of, task_of
 from vc_egpu.core.model.plan import Eviction, Readiness, Suspension, Withdrawal
-from vc_egpu.core.model.reasons import Verdict
+from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.core.placing import place
 from vc_egpu.core.queues import caps
 from vc_egpu.core.room import victims
 from vc_egpu.core.room.relief import quota_of
-from vc_egpu.core.standing import replacements
+from vc_egpu.core.standing import lending, replacements
 from vc_egpu.core.standing.replacements import lately
 from vc_egpu.core.trial import recheck, silent_nodes
-from vc_egpu.core.trial.claims import Claim, ClaimKind
+from vc_egpu.core.trial.claims import Claim
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import diagnosis, ready, say
@@ -60,6 +60,25 @@ def _review_plans(trial: Trial, record: Recorder) -> None:
             record.waits(view, _carried_out(view))
         else:
             _review_one(trial, record, view, claim)
+
+
+def withdraw_needless(trial: Trial, record: Recorder) -> None:
+    """Withdraw plans whose victims need not go any more, and that no victim was told of.
+
+    After all that is kept for others is booked: what is not free for a gang in its turn is not free here.
+    """
+    for view, claim in trial.claims.plans():
+        plan, key = view.gang.plan, view.gang.key
+        if plan is None or record.reason(key) is not Reason.WAITING_FOR_EVICTION:
+            continue
+        left = [uid for part in victims_left(trial, view) for uid in part]
+        if not left or not _untouched(trial, plan.victims):
+            continue
+        if _without_victims(trial, view, claim, left):
+            why = f"it fits without {'an eviction' if plan.victims - plan.suspends else 'a suspension'} now"
+            verdict = say.verdict(GivenUp(plan.plan_id, why))
+            record.withdraws(Withdrawal(key, plan.plan_id, why), verdict)
+            trial.keep_quota(left)
 
 
 def _calm_rows(trial: Trial, claims: list[Claim]) -> set[int]:
@@ -188,9 +207,6 @@ def _void(trial: Trial, view: GangView, claim: Claim, going: list[PodUid], dozin
         finally:
             trial.put_back(lifted)
             trial.wake(slept)
-        if not why and (going or dozing) and _untouched(trial, plan.victims) and _fits_elsewhere(trial, view):
-            how = "an eviction" if plan.victims - plan.suspends else "a suspension"
-            why = f"it fits without {how} now"
     return why
 
 
@@ -254,14 +270,25 @@ def _cannot_sleep(trial: Trial, dozing: Iterable[PodUid]) -> str:
     return ""
 
 
-def _fits_elsewhere(trial: Trial, view: GangView) -> bool:
+def _fits_elsewhere(trial: Trial, view: GangView, claim: Claim) -> bool:
+    """Whether its members find places now, with no more free for them than a gang finds in its turn."""
     members = [entry.member for entry in view.planned if entry.member is not None]
-    with trial.with_claims(trial.claims.against(ClaimKind.REPLACEMENT, view)):
+    with lending.aside(trial, view), replacements.released(trial, view), trial.without((claim,)):
         seated = place.place(trial, view, members, effort=0)
         if seated is None:
             return False
         trial.unseat(seated)
     return True
+
+
+def _without_victims(trial: Trial, view: GangView, claim: Claim, going: Sequence[PodUid]) -> bool:
+    """Whether the gang needs none of its victims: its caps allow it with them, and it fits next to them."""
+    trial.keep_quota(going)
+    try:
+        return not _not_allowed(trial, view) and _fits_elsewhere(trial, view, claim)
+    finally:
+        plan = view.gang.plan
+        trial.forgo(quota_of(trial, going, plan.relieves if plan is not None else None))
 
 
 def _no_room(trial: Trial, view: GangView) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from vc_egpu.core.books.booking import Booking
-from vc_egpu.core.model.cluster import MemberPlacement, Mode, QueueName, Reservation, ShareClass
-from vc_egpu.core.model.findings import Shortage
+from vc_egpu.core.model.cluster import Instant, MemberPlacement, Mode, QueueName, Reservation, ShareClass
+from vc_egpu.core.model.findings import NoOption, Shortage
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.policy import CLAIMED_PART, CLOCK_SKEW_S
 from vc_egpu.core.model.reasons import Verdict
@@ -103,6 +103,13 @@ def _claim(trial: Trial, view: GangView, reservation: Reservation, wait: Wait) -
     )
 
 
+def forecast(trial: Trial, view: GangView) -> Instant | None:
+    """When the gang could start at the soonest, as far as it is known when others end; None: it is not."""
+    places = soonest(trial, view, next(ready.cores(view)))
+    wait = _wait(trial, view, places) if places else None
+    return wait.end if wait is not None and math.isfinite(wait.end) else None
+
+
 # --- after all turns -----------------------------------------------------------------------------
 
 
@@ -126,6 +133,8 @@ def review(trial: Trial, record: Recorder, *, complete: bool) -> None:
 def _lacks_cards(verdict: Verdict) -> bool:
     """Whether nothing but cards is missing for what the gang needs at least."""
     found = verdict.finding
+    if isinstance(found, NoOption):
+        found = found.standing  # its pods are made, and wait for these very cards
     return isinstance(found, Shortage) and found.beyond is None and bool(found.request.cards)
 
 

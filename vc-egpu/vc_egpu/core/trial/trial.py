@@ -233,8 +233,7 @@ class Trial:
     def lift(self, uids: Iterable[PodUid]) -> list[Booking]:
         """Take pods off the ledger, to see what fits without them; give the answer to :meth:`put_back`."""
         bookings = self.bookings_of(uids)
-        for booking in bookings:
-            self.ledger.remove(booking)
+        self.ledger.remove_all(bookings)
         return bookings
 
     def bookings_of(self, uids: Iterable[PodUid]) -> list[Booking]:
@@ -245,10 +244,9 @@ class Trial:
             bookings += [booking] if booking is not None else self.index.held.bookings_of(uid)
         return bookings
 
-    def put_back(self, bookings: Iterable[Booking]) -> None:
+    def put_back(self, bookings: Sequence[Booking]) -> None:
         """Undo :meth:`lift`."""
-        for booking in bookings:
-            self.ledger.add(booking)
+        self.ledger.add_all(bookings)
 
     def booked(self, uid: PodUid) -> Booking | None:
         """What is booked for a pod now."""
@@ -305,16 +303,16 @@ class Trial:
 
     def book(self, claim: Claim) -> None:
         """Book what is claimed."""
+        if claim.kind is not ClaimKind.STANDBY:
+            self.ledger.add_all(tuple(claim.bookings.values()))
+            return
         for key, booking in claim.bookings.items():
-            if claim.kind is ClaimKind.STANDBY:
-                self.rebook(PodUid(key), booking)
-            else:
-                self.ledger.add(booking)
+            self.rebook(PodUid(key), booking)
 
     def unbook(self, claim: Claim) -> None:
         """Undo :meth:`book`."""
-        for booking in () if claim.kind is ClaimKind.STANDBY else claim.bookings.values():
-            self.ledger.remove(booking)
+        if claim.kind is not ClaimKind.STANDBY:
+            self.ledger.remove_all(tuple(claim.bookings.values()))
         for uid, booking in claim.instead_of.items():
             self.rebook(uid, booking)
 

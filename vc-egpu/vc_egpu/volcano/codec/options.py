@@ -1,4 +1,4 @@
-"""A pod that may take any of several models: its options, and its spec with one of them.
+"""A pod that may take any of several models or alternatives: its options, and its spec with one of them.
 
 ``volcano.sh/vgpu: N`` in the limits of containers, and the names of the models in an annotation. Each option
 is read as if the pod had asked for that model alone, so an option that could never be is refused. What
@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
+from vc_egpu.volcano.codec import alternatives
 from vc_egpu.volcano.codec.request import AskError, PodAsk, read_pod, totals_of
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import MAX_OPTIONS, Request, RequestOption
+from vc_egpu.volcano.words.annotations import MAX_OPTIONS, AnnotationError, Request, RequestOption
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.quantity import QuantityError, is_zero, parse
 from vc_egpu.volcano.words.resource_names import classify
@@ -40,19 +41,37 @@ def read(
     ``known``: as for :func:`.request.read_pod`. ``path``: of the spec, in refusals.
     """
     if known is not None and known.options is not None:
-        return _as_known(spec, known, table, path)
+        return _as_known(spec, known, table, path, alike=names.ALTERNATIVES not in annotations)
     if not is_open(spec):
         return read_pod(spec, table, path, known)
     if known is not None:
         raise AskError(f"annotation {names.REQUEST}", "does not name the models that the pod may take")
     _check_one_way(spec, path)
-    options = {}
-    for name in _models(annotations, table, _where(path)):
+    found = {}
+    several = names.ALTERNATIVES in annotations
+    what = "alternative" if several else "model"
+    listed = names.ALTERNATIVES if several else names.USE_MODELS
+    for name in _alternatives(annotations, path) if several else _models(annotations, table, path):
         try:
-            options[name] = read_pod(with_model(spec, name), table, path)
+            found[name] = read_pod(with_option(spec, annotations, name, path), table, path)
         except AskError as error:
-            raise AskError(error.path, f"{error.problem} (model {name} of {names.USE_MODELS})") from error
-    return _several(options, _cards_by_container(spec))
+            raise AskError(error.path, f"{error.problem} ({what} {name} of {listed})") from error
+    return _several(found, _cards_by_container(spec))
+
+
+def with_option(
+    spec: Mapping[str, Any], annotations: Mapping[str, Any], name: str, path: str = "spec"
+) -> dict[str, Any]:
+    """The pod spec with this option. Raises :class:`.request.AskError` where it cannot be."""
+    if names.ALTERNATIVES not in annotations:
+        return with_model(spec, name)
+    where = _where(path, names.ALTERNATIVES)
+    try:
+        return alternatives.applied(spec, alternatives.decode(annotations[names.ALTERNATIVES])[name])
+    except AnnotationError as error:
+        raise AskError(where, str(error)) from error
+    except KeyError as error:
+        raise AskError(where, f"there is no alternative {name}") from error
 
 
 def chosen(ask: PodAsk, name: str) -> PodAsk:
@@ -107,12 +126,24 @@ def _amounts(container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [amounts for amounts in found if isinstance(amounts, dict)]
 
 
-def _where(path: str) -> str:
-    """Where the annotations of a pod stand whose spec is there."""
-    return f'{path.removesuffix("spec")}metadata.annotations["{names.USE_MODELS}"]'
+def _where(path: str, name: str) -> str:
+    """Where this annotation of a pod stands whose spec is at ``path``."""
+    return f'{path.removesuffix("spec")}metadata.annotations["{name}"]'
 
 
-def _models(annotations: Mapping[str, Any], table: ModelTable, path: str) -> list[str]:
+def _alternatives(annotations: Mapping[str, Any], path: str) -> list[str]:
+    where = _where(path, names.ALTERNATIVES)
+    for other in (names.USE_MODELS, names.AVOID_MODELS, names.MIX_MODELS):
+        if other in annotations:
+            raise AskError(_where(path, other), f"next to {names.ALTERNATIVES}; leave one of them out")
+    try:
+        return list(alternatives.decode(annotations[names.ALTERNATIVES]))
+    except AnnotationError as error:
+        raise AskError(where, str(error)) from error
+
+
+def _models(annotations: Mapping[str, Any], table: ModelTable, spec_path: str) -> list[str]:
+    path = _where(spec_path, names.USE_MODELS)
     listed = [part.strip() for part in str(annotations.get(names.USE_MODELS) or "").split(",")]
     models = list(dict.fromkeys(part for part in listed if part))
     if not models:
@@ -153,8 +184,13 @@ def _cards_by_container(spec: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _as_known(spec: Mapping[str, Any], known: Request, table: ModelTable, path: str) -> PodAsk:
-    """The ask of a pod that the webhook has completed before: what the annotation says, where that can be."""
+def _as_known(
+    spec: Mapping[str, Any], known: Request, table: ModelTable, path: str, *, alike: bool
+) -> PodAsk:
+    """The ask of a pod that the webhook has completed before: what the annotation says, where that can be.
+
+    ``alike``: each option takes as many cards as the limits say.
+    """
     field = f"annotation {names.REQUEST}"
     cards = _cards_by_container(spec)
     options = {option.name: _option(option, table, field) for option in known.options or ()}
@@ -164,7 +200,8 @@ def _as_known(spec: Mapping[str, Any], known: Request, table: ModelTable, path: 
         asks = read_pod(spec, table, path, Request(containers=known.containers))
         return PodAsk(asks.containers, asks.totals, asks.warnings, options, known.choice)
     for name, option in options.items():
-        if {container: ask.cards for container, ask in option.containers.items()} != cards:
+        found = {container: ask.cards for container, ask in option.containers.items()}
+        if found != cards if alike else found.keys() != cards.keys():
             raise AskError(field, f"option {name} does not agree with the limits; leave the annotation out")
     return _several(options, cards)
 

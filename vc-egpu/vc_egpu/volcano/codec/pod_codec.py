@@ -405,6 +405,7 @@ def _shape(
         options=options_of(request, limits_mib),
         choice=request.choice or "",
         mixes=bool(request.mixes),
+        takes_soonest=request.order == "best",
     )
 
 

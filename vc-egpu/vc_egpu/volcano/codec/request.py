@@ -82,6 +82,7 @@ class PodAsk:
         *,
         oversubscribe: bool = False,
         mixes: bool = False,
+        best: bool = False,
     ) -> Request:
         """The annotation's value."""
         options = [
@@ -95,6 +96,7 @@ class PodAsk:
             options=tuple(options) or None,
             choice=self.choice or None,
             mixes=True if mixes and options else None,
+            order="best" if best and options else None,
         )
 
 

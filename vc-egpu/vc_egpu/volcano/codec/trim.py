@@ -90,7 +90,9 @@ def pod(document: Document) -> Json:
             "status": _foreign_status(status) | (resized if takes else {}),
         }
     kept |= _some(metadata, ("labels", "ownerReferences"))
-    kept |= room.without(metadata, names.LAST_APPLIED)
+    # What its alternatives ask for stands in its request: the webhook alone reads what they run.
+    for key in (names.LAST_APPLIED, names.ALTERNATIVES):
+        kept |= room.without({**metadata, **kept}, key)
     claims = [v for volume in spec.get("volumes") or () if (v := _claiming(volume))]
     wishes = _common(spec, (*_TAKES, *_WISHES), named=True)
     return {

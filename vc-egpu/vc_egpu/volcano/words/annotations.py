@@ -108,6 +108,8 @@ class Request(Wire):
     """The option that ``containers`` are of."""
     mixes: bool | None = None
     """Members of its gang may take different options."""
+    order: Literal["best"] | None = None
+    """``best``: while none can start, the option that will start soonest is chosen."""
 
     @model_validator(mode="after")
     def _chosen(self) -> Self:

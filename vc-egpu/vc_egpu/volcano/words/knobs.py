@@ -18,6 +18,8 @@ KNOBS: Final = (
     names.USE_MODELS,
     names.AVOID_MODELS,
     names.MIX_MODELS,
+    names.ALTERNATIVES,
+    names.ALTERNATIVES_ORDER,
     names.EXPECTED_RUNTIME,
 )
 """Annotations that people write."""

@@ -133,7 +133,7 @@ def _as_chosen(
     name = option_of(str(choice or ""), str(annotations_of(review.object).get(names.TASK_SPEC) or ""))
     if name not in ask.options:
         return ask, spec
-    return options.chosen(ask, name), options.with_model(spec, name)
+    return options.chosen(ask, name), options.with_option(spec, annotations_of(review.object), name)
 
 
 def _without_zeroes(spec: Json, ask: PodAsk) -> Json:
@@ -319,7 +319,9 @@ def _job(review: Review, context: Context) -> Json:
 def _metadata(pod: Json, ask: PodAsk, knobs: specs.Knobs, cls: ClassName, queue: str) -> dict[str, Any]:
     """Metadata with the label, the request, the class and, where it was checked here, the queue."""
     metadata = mapping(pod.get("metadata"))
-    request = ask.request(knobs.core_policy, oversubscribe=knobs.oversubscribe, mixes=knobs.mixes)
+    request = ask.request(
+        knobs.core_policy, oversubscribe=knobs.oversubscribe, mixes=knobs.mixes, best=knobs.best
+    )
     annotations = {**annotations_of(pod), names.REQUEST: request.encode()}
     if queue:
         annotations[names.QUEUE_NAME] = queue

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from vc_egpu.core.model.policy import PLACEMENTS
 from vc_egpu.volcano.api.containers import IN_SPEC
+from vc_egpu.volcano.codec.alternatives import ORDERS
 from vc_egpu.volcano.codec.pod_codec import models_like
 from vc_egpu.volcano.codec.request import PodAsk
 from vc_egpu.volcano.podspec.node_wishes import CARD_LISTS, MOST_NAMED, entries, excess
@@ -31,6 +32,8 @@ class Knobs:
     core_policy: Literal["hard", "soft"] = "hard"
     oversubscribe: bool = False
     """Its memory may spill to the host."""
+    best: bool = False
+    """While none of its alternatives can start, the one that will start soonest is chosen."""
     mixes: bool = False
     """Members of its gang may take different models, where it names several."""
     warnings: list[str] = field(default_factory=list)
@@ -139,6 +142,7 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
     core_policy = _one_of(annotations, names.CORE_POLICY, ("hard", "soft"), path)
     knobs.core_policy = "soft" if core_policy == "soft" else "hard"
     knobs.oversubscribe = _oversubscribes(annotations, path, ask)
+    knobs.best = _one_of(annotations, names.ALTERNATIVES_ORDER, ORDERS, path) == "best"
     knobs.mixes = _one_of(annotations, names.MIX_MODELS, ("true", "false"), path) == "true"
     if knobs.oversubscribe and any(each.whole for each in ask.ways[0].containers.values()):
         knobs.warnings.append(

@@ -72,8 +72,8 @@ def _paired(task: Task, old: Task | None, context: Context) -> Checked:
 
 
 def _takes_others(task: Task, old: Task) -> bool:
-    """Whether the list of models changed, of which its pods take one."""
-    lists = (names.USE_MODELS, names.AVOID_MODELS)
+    """Whether the list changed of which its pods take one."""
+    lists = (names.USE_MODELS, names.AVOID_MODELS, names.ALTERNATIVES)
     return options.is_open(task.pod_spec) and any(
         task.annotations.get(name) != old.annotations.get(name) for name in lists
     )

@@ -81,6 +81,20 @@ class Task:
         return _with_template(self.raw, {**self.template, "spec": spec}, label=True)
 
 
+_FOR_TEMPLATES: Final = (names.ALTERNATIVES, names.ALTERNATIVES_ORDER)
+"""Annotations of a Job that count for the templates which take any of several models."""
+
+
+def _told(task: Json, told: Mapping[str, Any]) -> Json:
+    """The task with what its Job says of alternatives: its pods are made of the template alone."""
+    template = mapping(task.get("template"))
+    if not told or not options.is_open(spec_of(template)):
+        return task
+    metadata = mapping(template.get("metadata"))
+    said = {**annotations_of(template), **told}
+    return {**task, "template": {**template, "metadata": {**metadata, "annotations": said}}}
+
+
 @dataclass(frozen=True, slots=True)
 class TaskedJob:
     """A Job with its tasks; ``raw`` is what the object holds."""
@@ -92,8 +106,9 @@ class TaskedJob:
     def read(cls, job: Json) -> "TaskedJob":
         """Read the tasks; one without a name is called as Volcano will call it."""
         found = items(spec_of(job).get("tasks"))
+        told = {name: text for name, text in annotations_of(job).items() if name in _FOR_TEMPLATES}
         tasks = (
-            Task(str(mapping(task).get("name") or f"default{index}"), mapping(task))
+            Task(str(mapping(task).get("name") or f"default{index}"), _told(mapping(task), told))
             for index, task in enumerate(found)
         )
         return cls(job, tuple(tasks))
