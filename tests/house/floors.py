@@ -108,6 +108,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "output",
         "main",
     ),
+    "vc_egpu.whatif": ("question", "changes", "outlook", "reading", "telling"),
     "vc_egpu.cli": (
         "main",
         "exit_status",
@@ -157,7 +158,9 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "volcano": frozenset({"core"}),
     "kube": frozenset({"core", "metrics", "volcano"}),
     "report": frozenset({"core", "volcano"}),
-    "admission": frozenset({"core", "metrics", "volcano", "kube", "report"}),
+    # What would happen is tried on the simulator's world, by the leader too.
+    "whatif": frozenset({"core", "volcano", "report", "sim"}),
+    "admission": frozenset({"core", "metrics", "volcano", "kube", "report", "sim", "whatif"}),
     "webhook": frozenset({"core", "metrics", "volcano", "kube"}),
     "jobs": frozenset({"core", "metrics", "volcano", "kube", "report"}),
     "tenants": frozenset({"core", "volcano", "kube"}),
@@ -175,6 +178,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
             "webhook",
             "jobs",
             "sim",
+            "whatif",
             "tenants",
             "usage",
         }

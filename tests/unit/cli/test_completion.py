@@ -27,7 +27,7 @@ def test_all_commands_come_first() -> None:
         (["tenant", "add", "--network", ""], ["isolated", "internet", "open"]),
         (["-o", ""], ["table", "wide", "json", "yaml", "name"]),
         (["queues", "-o", "j"], ["json"]),
-        (["-n", "somewhere", "wh"], ["why"]),
+        (["-n", "somewhere", "wh"], ["what-if", "why"]),
         (["completion", ""], ["bash", "fish", "zsh"]),
         (["cards", "nothing-like-it"], []),
         (["no-such-command", "x"], []),

@@ -350,6 +350,7 @@ class Loop:
             used={name: dict(amounts) for name, amounts in uses.items()},
             behind_s=self._parts.sources.behind_s(),
             figures=self._figures,
+            policy=self._parts.decisions.policy,
             verdicts=dict(self._verdicts.now),
             counters=dict(self._work.counters),
             refused=dict(self._work.refused),

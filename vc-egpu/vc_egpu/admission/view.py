@@ -16,6 +16,7 @@ from vc_egpu.admission.execution.operations import (
 from vc_egpu.admission.figures import Figures
 from vc_egpu.core.check.recount import Use
 from vc_egpu.core.model.cluster import Snapshot
+from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Verdict
 
 
@@ -39,6 +40,8 @@ class View:
     behind_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds since each watch was last heard, by kind."""
     figures: Figures = field(default_factory=Figures)
+    policy: Policy = field(default_factory=Policy)
+    """Of the decisions, with what usual work was learned by then."""
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import functools
+import importlib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -136,6 +137,10 @@ def without_cluster(options: argparse.Namespace) -> Answer | None:
     if options.command == "completion":
         script = SCRIPTS[options.shell]
         return Answer(script, Text(script.rstrip()))
+    if options.command == "what-if":
+        foresight = importlib.import_module("vc_egpu.cli.live.what_if")  # other commands do without the core
+        told = foresight.run(options)
+        return Answer(told, foresight.shown(told))
     if options.command != "tenant" or not tenants.needs_no_cluster(options):
         return None
     said = tenants.run(None, options)

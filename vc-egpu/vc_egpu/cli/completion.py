@@ -17,7 +17,9 @@ NO_FILES: Final = ":4"
 """What kubectl reads as: these words and no names of files."""
 FILES: Final = ":0"
 """Names of files will do as well."""
-_TAKES_FILES: Final = frozenset({"--clusters", "--file", "--kubeconfig", "--models", "--save", "--into"})
+_TAKES_FILES: Final = frozenset(
+    {"--clusters", "--file", "--into", "--kubeconfig", "--models", "--save", "--snapshot", "--token-file"}
+)
 
 SCRIPTS: Final = {
     "bash": """\

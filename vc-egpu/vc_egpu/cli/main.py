@@ -27,7 +27,7 @@ PROCESSES: Final = {
     "sim": ("vc_egpu.sim.main", "replays work on a cluster in memory, under several placement policies"),
     "kubectl": (
         "vc_egpu.cli.kubectl",
-        "kubectl egpu: cards, why, queues, ui, suspend, resume, doctor, stop-admitting, tenant",
+        "kubectl egpu: cards, why, what-if, queues, ui, suspend, resume, doctor, stop-admitting, tenant",
     ),
 }
 

@@ -11,6 +11,7 @@ from vc_egpu.cli.live.forms import FORMS
 from vc_egpu.cli.sites.catalogue import VARIABLE
 from vc_egpu.cli.sites.fan_out import CLUSTER_TIMEOUT_S
 from vc_egpu.cli.tenant import flags as tenant
+from vc_egpu.core.model.policy import BINPACK_RULES, FULLEST
 from vc_egpu.volcano.api.paths import problem_of
 
 TIMEOUT_S: Final = 15.0
@@ -46,6 +47,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("cards", "every card and who shares it", _cards),
         ("clusters", "many clusters: cards by model, and what waits", _clusters),
         ("why", "why a Job waits, or what it got", _why),
+        ("what-if", "would a Job fit, where and when, and what would have to go", _what_if),
         ("queues", "caps, use, who waits by reason", _queues),
         ("top", "what each container uses of its cards now", _top),
         ("events", "what was done for whom, and why", _events),
@@ -143,6 +145,26 @@ def _why(flags: argparse.ArgumentParser) -> None:
     which.add_argument("job", nargs="?", type=_name, metavar="JOB", help=text)
     which.add_argument(
         "-A", "--all-namespaces", dest="everywhere", action="store_true", help="all that wait, anywhere"
+    )
+
+
+def _what_if(flags: argparse.ArgumentParser) -> None:
+    about = flags.add_mutually_exclusive_group(required=True)
+    about.add_argument("-f", "--file", metavar="FILE", help="a Volcano Job, not submitted yet; -: stdin")
+    about.add_argument("--gang", metavar="NS/PODGROUP", help="one that waits already")
+    where = flags.add_mutually_exclusive_group(required=True)
+    where.add_argument("--leader", metavar="URL", help="a port-forward to the admission controller's leader")
+    where.add_argument("--snapshot", metavar="FILE", help="a saved /v1/snapshot; nothing is asked")
+    flags.add_argument("--token-file", metavar="FILE", help="ask as the owner of this token")
+    flags.add_argument("--add-nodes", action="append", default=[], metavar="NODE=N", help="N more like NODE")
+    flags.add_argument("--drain", action="append", default=[], metavar="NODE")
+    flags.add_argument(
+        "--cap", action="append", default=[], metavar="QUEUE:RESOURCE=N", help="whole units; empty N: no cap"
+    )
+    flags.add_argument("--end", action="append", default=[], metavar="NS/PODGROUP", help="this gang ends now")
+    flags.add_argument("--binpack", choices=BINPACK_RULES, default=FULLEST, help="with --snapshot")
+    flags.add_argument(
+        "--unnamed-model-unlimited", action="store_true", help="with --snapshot: as the controller's flag"
     )
 
 

@@ -5,9 +5,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -31,8 +32,15 @@ Check = Callable[[], str]
 """Empty: in order; else what is not."""
 
 
+MOST_BODY_BYTES: Final = 1 << 18
+"""Of a POST."""
+
+
+_LONGEST_NUMBER: Final = 9
+
+
 class Request(NamedTuple):
-    """A GET."""
+    """A GET, or a POST where the server takes any."""
 
     path: str
     """Without the query."""
@@ -40,6 +48,8 @@ class Request(NamedTuple):
     """Its address."""
     authorization: str
     takes_gzip: bool = False
+    body: bytes = b""
+    """Of a POST."""
 
 
 class Answer(NamedTuple):
@@ -103,13 +113,18 @@ class GetServer:
         answer: Callable[[Request], Answer],
         *,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
+        posts: Mapping[str, Callable[[Request], Answer]] = MappingProxyType({}),
     ) -> None:
-        """Listens from now on, and answers once it is started. Port 0 picks a free one: see :attr:`port`."""
+        """Listens from now on, and answers once it is started. Port 0 picks a free one: see :attr:`port`.
+
+        ``posts``, by path, answers POSTs; all others are refused.
+        """
 
         class Handler(_Handler):
             """Asks this ``answer`` and waits this long for a request."""
 
             ask = staticmethod(answer)
+            ask_post = MappingProxyType(dict(posts))
             timeout = request_timeout_s
 
         self._server = _NumberedServer(address, Handler)
@@ -134,17 +149,35 @@ class GetServer:
 
 class _Handler(BaseHTTPRequestHandler):
     ask: Callable[[Request], Answer]
+    ask_post: Mapping[str, Callable[[Request], Answer]]
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         """Answer."""
+        self._say(type(self).ask(self._request()))
+
+    def do_POST(self) -> None:
+        """Answer. A body that is not read ends the connection: its bytes would be taken for a request."""
+        ask, length = self.ask_post.get(self.path.partition("?")[0]), self.headers.get("Content-Length") or ""
+        if ask is None or not (length.isascii() and length.isdecimal()) or len(length) > _LONGEST_NUMBER:
+            self.close_connection = True
+            self._say(Answer(405, b"not here\n") if ask is None else Answer(411, b"needs its length\n"))
+        elif int(length) > MOST_BODY_BYTES:
+            self.close_connection = True
+            self._say(Answer(413, f"at most {MOST_BODY_BYTES} bytes\n".encode()))
+        else:
+            body = self.rfile.read(int(length))
+            self._say(ask(self._request()._replace(body=body)))
+
+    def _request(self) -> Request:
         authorization = self.headers.get("Authorization") or ""
         client = str(self.client_address[0]).removeprefix(
             "::ffff:"
         )  # how a socket of both families shows IPv4
         takes_gzip = "gzip" in (self.headers.get("Accept-Encoding") or "").lower()
-        request = Request(self.path.partition("?")[0], client, authorization, takes_gzip)
-        answer = type(self).ask(request)
+        return Request(self.path.partition("?")[0], client, authorization, takes_gzip)
+
+    def _say(self, answer: Answer) -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         if answer.encoding:

@@ -24,6 +24,7 @@ from vc_egpu.core.model.cluster import (
     PodUid,
     Queue,
     QueueName,
+    Share,
     ShareClass,
     Snapshot,
     SuspensionState,
@@ -71,6 +72,8 @@ class World:
         self._suspends = False
         """Whether the agents could ever suspend anything."""
         self._orders = 0
+        self._epoch = 1
+        """Of its plans and orders: later than all that it began with."""
         self._owners: dict[str, _Owner] = {}
         self._slots: dict[PodUid, tuple[str, int]] = {}
         """(task, index) that a pod stands for, also where its gang's members have no names of their own."""
@@ -82,6 +85,45 @@ class World:
     def now(self) -> Instant:
         """Seconds since the world began."""
         return self.engine.now
+
+    def adopt(self, snapshot: Snapshot, now: Instant) -> None:
+        """Begin with what is there at ``now``: its pods hold their cards, and controllers make pods again.
+
+        A gang with a pod that no controller makes again does not come back after an eviction.
+        """
+        self.tick(max(0.0, now - self.now))
+        for queue in snapshot.queues.values():
+            self.state.put_queue(queue)
+        for node in snapshot.nodes.values():
+            self.state.put_node(node)
+        for gang in snapshot.gangs.values():
+            self.state.put_gang(gang)
+        for pod in snapshot.kept.values():
+            self.state.put_pod(pod)
+            self.state.remove_pod(pod.uid)
+        for pod in snapshot.pods.values():
+            self.state.put_pod(pod)
+        node_of = {card.uuid: node.name for node in snapshot.nodes.values() for card in node.cards}
+        held: dict[NodeName, list[tuple[PodUid, Share]]] = {}
+        for card, shares in snapshot.held.items():
+            if card in node_of:
+                held.setdefault(node_of[card], []).extend(shares)
+        for name, entries in held.items():
+            self.state.set_held(name, tuple(entries))
+        self._births = len(snapshot.pods)
+        self.suspendable = {pod.gang for pod in snapshot.pods.values() if pod.suspendable and pod.gang}
+        plans = [gang.plan.plan_id for gang in snapshot.gangs.values() if gang.plan is not None]
+        epochs = [int(epoch) for plan in plans if (epoch := plan.partition("-")[0]).isdecimal()]
+        self._epoch = 1 + max([*epochs, *(pod.suspend_order[0] for pod in snapshot.pods.values())], default=0)
+        for key in snapshot.gangs:
+            self._take_over(key)
+
+    def _take_over(self, key: str) -> None:
+        gang, pods = self.gang(key), self.pods_of(key)
+        for number, pod in enumerate(pods):
+            self._slots[pod.uid] = (pod.task, pod.index if pod.index >= 0 else number)
+        tasks = gang.template or tuple((pod.task, 1, pod.shape) for pod in pods)
+        self._owners[key] = _Owner(tasks, recreate=not any(pod.bare for pod in pods))
 
     # --- what people and machines do -------------------------------------------------------------
 
@@ -284,7 +326,7 @@ class World:
             evicted = frozenset(uid for eviction in admission.evictions for uid in eviction.pods)
             suspends = frozenset(uid for entry in admission.suspensions for uid in entry.pods)
             written = PlanInForce(
-                plan_id=f"1-{self._plans}",
+                plan_id=f"{self._epoch}-{self._plans}",
                 members=dict(admission.members),
                 victims=evicted | suspends,
                 created=self.now,
@@ -374,7 +416,7 @@ class World:
         state = pod.suspension
         if not ordered and state is SuspensionState.SUSPENDED:
             state = SuspensionState.RESUMING
-        number = (1, self._orders) if ordered else (0, 0)
+        number = (self._epoch, self._orders) if ordered else (0, 0)
         since = self.now if ordered else 0.0
         self.state.put_pod(
             replace(

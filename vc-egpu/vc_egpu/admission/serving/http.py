@@ -16,8 +16,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vc_egpu.admission.loop import Loop
+from vc_egpu.admission.serving import what_if
 from vc_egpu.admission.serving.metrics import PROCESS, Level1
 from vc_egpu.admission.serving.snapshot import document
+from vc_egpu.admission.serving.what_if import WhatIf
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.view import View
 from vc_egpu.kube.connection import ApiConnection
@@ -119,7 +121,10 @@ class Server:
         self._last: tuple[Loop, View] | None = None
         self._server: GetServer | None = None
         if settings.port >= 0:
-            self._server = GetServer((settings.bind_address, settings.port), self.answer)
+            asked = WhatIf(api, self.view)
+            self._server = GetServer(
+                (settings.bind_address, settings.port), self.answer, posts={what_if.PATH: asked.answer}
+            )
 
     @property
     def port(self) -> int:
@@ -157,7 +162,7 @@ class Server:
 
     def answer(self, request: Request) -> Answer:
         """What a GET gets."""
-        path, client, authorization, takes_gzip = request
+        path, client, authorization, takes_gzip, _ = request
         if path in {"/healthz", "/readyz"}:
             loop = self._loop()
             return check_page("" if loop is None or loop.alive() else "the loop does not turn")
