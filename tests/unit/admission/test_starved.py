@@ -65,7 +65,7 @@ def test_nobody_is_given_up_for_a_cap(stage: LoopStage) -> None:
 @pytest.mark.parametrize("reason", list(Reason))
 def test_what_is_want_of_room(reason: Reason) -> None:
     cards = {Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_TURN}
-    room = cards | {Reason.WAITING_FOR_MODEL, Reason.WAITING_FOR_EVICTION}
+    room = cards | {Reason.WAITING_FOR_MODEL, Reason.WAITING_FOR_ENVIRONMENT, Reason.WAITING_FOR_EVICTION}
     wants = room | {Reason.WRITE_REFUSED}
     assert finds_no_room(Verdict(reason, "")) is (reason in wants)
 
