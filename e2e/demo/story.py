@@ -180,19 +180,22 @@ class Story:
         )
 
     def sharing(self, driver_of: Callable[[str], FakeDriver]) -> None:
-        """(i) Programs on one card: training yields to inference."""
+        """(i) Programs on one card: training of a single pod yields to inference.
+
+        A gang of several pods would not be held: its other members would wait for the held one.
+        """
         self.screen.step("i", "one card over time: training has it alone, inference comes, training yields")
         (card,) = self._cards_of("infer-a")
-        training = {
-            name: pod
-            for job in ("train-a", "train-b")
-            for name, pod in self._pods(job).items()
-            if card in pod["metadata"]["annotations"].get(CARDS, "")
-        }
-        if not training:
+        gang = next((job for job in ("train-a", "train-b") if card in self._cards_of(job)), None)
+        if gang is None:
             raise StoryError(f"no training shares card {card} with infer-a")
-        pod, document = next(iter(training.items()))
-        before = self._uids("train-a") | self._uids("train-b")
+        members = len(self._pods(gang))
+        self.kit.kubectl("delete", "vcjob", gang, "-n", NAMESPACE, "--wait=true")
+        self.kit.apply((YAML / "finetune.yaml").read_text().replace("CARD", card))
+        self._all_run("finetune", 1)
+        self.screen.fact(f"{gang} has ended; finetune, training of a single pod, runs on {card}")
+        ((pod, document),) = self._pods("finetune").items()
+        before = self._uids("finetune")
 
         def run(name: str, *command: str) -> str:
             return str(self.kit.kubectl("exec", "-n", NAMESPACE, name, "--", *command).stdout)
@@ -200,7 +203,10 @@ class Story:
         driver = driver_of(document["spec"]["nodeName"])
         share = next(one for one in self._shares("infer-a") if one.uuid == card)
         Sharing(run, self.screen, driver, card, pod, "infer-a-worker-0", share.cores / 100).tell()
-        self._unharmed(before, "train-a", "train-b")
+        self._unharmed(before, "finetune")
+        self.kit.kubectl("delete", "vcjob", "finetune", "-n", NAMESPACE, "--wait=true")
+        self._submit(gang)
+        self._all_run(gang, members)
 
     def spilling(self) -> None:
         """(j) Programs that each want the whole card."""
