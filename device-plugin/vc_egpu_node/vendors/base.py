@@ -217,6 +217,19 @@ class ContainerEdits(Protocol):
         """UUID to why no container can be started on the card, for those where that is so."""
 
 
+def refused_singly(
+    edits: ContainerEdits, cards: Iterable[CardReading], driver_version: str
+) -> dict[str, str]:
+    """What :meth:`ContainerEdits.unusable` says of most vendors: each card is tried by itself."""
+    reasons = {}
+    for card in cards:
+        try:
+            edits.edits([card], driver_version, shared=False)
+        except EditsError as error:
+            reasons[card.uuid] = str(error)
+    return reasons
+
+
 class Library(Protocol):
     """One installed version of an isolation library, and how a container gets it."""
 

@@ -4,9 +4,11 @@ A :class:`Slicer` is the driver's part alone. It keeps no record. :mod:`.slice_b
 slice is for. It also knows what to do after the agent died in the middle. It is the same for all vendors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
+
+T = TypeVar("T")
 
 Refusal = Literal[
     "busy",
@@ -41,6 +43,16 @@ class SliceError(RuntimeError):
     def __init__(self, why: Refusal, text: str) -> None:
         super().__init__(text)
         self.why = why
+
+
+def if_supported(call: Callable[[], T]) -> T | None:
+    """What the call gives; None where the driver says that it cannot do this."""
+    try:
+        return call()
+    except SliceError as error:
+        if error.why == "not-supported":
+            return None
+        raise
 
 
 @dataclass(frozen=True, slots=True)

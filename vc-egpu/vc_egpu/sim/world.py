@@ -7,7 +7,7 @@ the same core as the admission controller does, and every step is judged by the 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from vc_egpu.core.books.capacity import need_of, pods_fitting
+from vc_egpu.core.books.capacity import first_node
 from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.state import ClusterState, index_of
 from vc_egpu.core.check import invariants
@@ -24,7 +24,6 @@ from vc_egpu.core.model.cluster import (
     PodUid,
     Queue,
     QueueName,
-    ShareClass,
     Snapshot,
     SuspensionState,
     plan_key,
@@ -439,7 +438,4 @@ class World:
         index = index_of(self.snapshot())
         if self.scheduler is not None:
             return self.scheduler(index, pod)
-        need = need_of(index.ledger, pod.shape, ShareClass.UNSET)
-        fitting = pods_fitting(index.ledger, need, index.mask(pod.shape))
-        names = sorted(name for name, row in index.ledger.rows.items() if fitting[row] > 0)
-        return names[0] if names else None
+        return first_node(index.ledger, pod.shape, index.mask(pod.shape))

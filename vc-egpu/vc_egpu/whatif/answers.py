@@ -132,8 +132,8 @@ def would_start(
 
 def effect(snapshot: Snapshot, policy: Policy, now: Instant, changes: Sequence[Change]) -> Effect:
     """What these changes do to the gangs that are there. Raises :class:`~.hypothesis.UnknownThingError`."""
-    before = _starting(Hypothesis(snapshot, policy, now).decide())
     cluster = Hypothesis(snapshot, policy, now)
+    before = _starting(cluster.decide())
     losing = {gang for change in changes for gang in apply(change, cluster)}
     after = cluster.decide()
     starting = _starting(after)

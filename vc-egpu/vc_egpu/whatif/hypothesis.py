@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from vc_egpu.core.books.capacity import need_of, pods_fitting
+from vc_egpu.core.books.capacity import first_node
 from vc_egpu.core.books.state import ClusterState, index_of
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.cluster import (
@@ -20,7 +20,6 @@ from vc_egpu.core.model.cluster import (
     PodUid,
     QueueName,
     Share,
-    ShareClass,
     Snapshot,
     plan_key,
 )
@@ -77,7 +76,8 @@ class Hypothesis:
 
     def pods_of(self, key: str) -> tuple[Pod, ...]:
         """The members of a gang."""
-        return tuple(pod for pod in self.snapshot().pods.values() if pod.gang == key)
+        index = index_of(self.snapshot())
+        return tuple(index.pods[uid] for uid in index.pods_of.get(key, ()))
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -120,9 +120,7 @@ class Hypothesis:
     def _some_node(self, pod: Pod) -> NodeName | None:
         """Where a scheduler may put a pod without cards: the first node by name that takes it."""
         index = index_of(self.snapshot())
-        need = need_of(index.ledger, pod.shape, ShareClass.UNSET)
-        fitting = pods_fitting(index.ledger, need, index.mask(pod.shape))
-        return next((name for name, row in sorted(index.ledger.rows.items()) if fitting[row] > 0), None)
+        return first_node(index.ledger, pod.shape, index.mask(pod.shape))
 
     def end(self, key: str) -> None:
         """All of the gang's pods are gone, and the gang with them. Raises :class:`UnknownThingError`."""

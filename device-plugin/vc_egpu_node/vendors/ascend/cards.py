@@ -17,7 +17,7 @@ from vc_egpu_node.vendors.base import (
     UntoldError,
 )
 from vc_egpu_node.vendors.child import CHANGE_S, Child
-from vc_egpu_node.vendors.slices import HeldSlice, SliceError, SliceWish
+from vc_egpu_node.vendors.slices import HeldSlice, SliceError, SliceWish, if_supported
 
 ABILITIES: Final[frozenset[Ability]] = frozenset({"processes", "utilisation"})
 """What a whole card can do. It is shared by no library of ours."""
@@ -93,12 +93,7 @@ class AscendReadings:
 
     def _held(self, numbers: Numbers) -> tuple[HeldSlice, ...]:
         """Chips that are never cut answer that they do not support it."""
-        try:
-            return held_slices(self._child.card("slices", numbers))
-        except SliceError as error:
-            if error.why == "not-supported":
-                return ()
-            raise
+        return if_supported(lambda: held_slices(self._child.card("slices", numbers))) or ()
 
     def numbers(self, uuid: str) -> Numbers:
         """As the library counts the card. Raises :class:`SliceError`."""

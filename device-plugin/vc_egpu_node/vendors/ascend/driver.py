@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from vc_egpu_node.vendors.ascend import dcmi
 from vc_egpu_node.vendors.child import serve
-from vc_egpu_node.vendors.slices import SliceError
+from vc_egpu_node.vendors.slices import SliceError, if_supported
 
 TRIES: Final = 5
 PAUSE_S: Final = 0.2
@@ -179,20 +179,13 @@ class Driver:
         return kind.from_buffer(buffer)
 
     def _optional(self, name: str, kind: type[T], *arguments: Any) -> T | None:
-        try:
-            return self._filled(name, kind, *arguments)
-        except SliceError as error:
-            if error.why == "not-supported":
-                return None
-            raise
+        return if_supported(lambda: self._filled(name, kind, *arguments))
 
     def _number(self, value: Any, name: str, *arguments: Any) -> int | None:
-        try:
-            self._call(name, *arguments, c.byref(value))
-        except SliceError as error:
-            if error.why == "not-supported":
-                return None
-            raise
+        return if_supported(lambda: self._counted(value, name, *arguments))
+
+    def _counted(self, value: Any, name: str, *arguments: Any) -> int:
+        self._call(name, *arguments, c.byref(value))
         return int(value.value)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vc_egpu_node.vendors import paths
-from vc_egpu_node.vendors.base import CardReading, Edits, EditsError
+from vc_egpu_node.vendors.base import CardReading, Edits, EditsError, refused_singly
 from vc_egpu_node.vendors.slices import Realised
 
 MANAGER: Final = "davinci_manager"
@@ -65,13 +65,7 @@ class AscendEdits:
 
     def unusable(self, cards: Iterable[CardReading], driver_version: str) -> dict[str, str]:
         """See :class:`vc_egpu_node.vendors.base.ContainerEdits`."""
-        reasons = {}
-        for card in cards:
-            try:
-                self.edits([card], driver_version, shared=False)
-            except EditsError as error:
-                reasons[card.uuid] = str(error)
-        return reasons
+        return refused_singly(self, cards, driver_version)
 
 
 def _host_names(cards: Sequence[CardReading], realised: Sequence[Realised]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from vc_egpu_node.vendors.child import serve
 from vc_egpu_node.vendors.hygon.words import RSMI
-from vc_egpu_node.vendors.slices import Refusal, SliceError
+from vc_egpu_node.vendors.slices import Refusal, SliceError, if_supported
 
 _VRAM: Final = 0
 _DMI: Final[dict[int, Refusal]] = {
@@ -141,21 +141,14 @@ class Driver:
 
     def _text(self, name: str, index: int) -> str:
         text = c.create_string_buffer(512)
-        try:
-            self._call(name, index, text, 256)
-        except SliceError as error:
-            if error.why == "not-supported":
-                return ""
-            raise
+        if_supported(lambda: self._call(name, index, text, 256))
         return text.value.decode(errors="replace").strip()
 
     def _number(self, value: Any, name: str, *arguments: Any) -> int | None:
-        try:
-            self._call(name, *arguments, c.byref(value))
-        except SliceError as error:
-            if error.why == "not-supported":
-                return None
-            raise
+        return if_supported(lambda: self._counted(value, name, *arguments))
+
+    def _counted(self, value: Any, name: str, *arguments: Any) -> int:
+        self._call(name, *arguments, c.byref(value))
         return int(value.value)
 
 

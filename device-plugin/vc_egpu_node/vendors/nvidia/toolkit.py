@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from vc_egpu_node.settings.config import ToolkitMode
-from vc_egpu_node.vendors.base import ANY_DRIVER, CardReading, Edits, EditsError
+from vc_egpu_node.vendors.base import ANY_DRIVER, CardReading, Edits, EditsError, refused_singly
 from vc_egpu_node.vendors.nvidia.mig import MINORS
 from vc_egpu_node.vendors.nvidia.words import minor_of
 from vc_egpu_node.vendors.slices import Realised
@@ -86,13 +86,7 @@ class Toolkit:
 
     def unusable(self, cards: Iterable[CardReading], driver_version: str = ANY_DRIVER) -> dict[str, str]:
         """See :meth:`ContainerEdits.unusable`."""
-        reasons: dict[str, str] = {}
-        for card in cards:
-            try:
-                self.edits([card], driver_version)
-            except EditsError as error:
-                reasons[card.uuid] = str(error)
-        return reasons
+        return refused_singly(self, cards, driver_version)
 
     def _edits(self, cards: Iterable[tuple[CardReading, int]], driver: str, *, shared: bool) -> Edits:
         """Each card comes with the number of its device node."""

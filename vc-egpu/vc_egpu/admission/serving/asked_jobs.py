@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from vc_egpu.admission.inqueue.enqueue import template
@@ -11,40 +12,52 @@ from vc_egpu.core.model.gangs import task_counts
 from vc_egpu.volcano.api.paths import problem_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
-from vc_egpu.whatif.hypothesis import Tasks
+from vc_egpu.whatif.answers import Asked
 
 Json = Mapping[str, Any]
 
 
-def asked(job: Json, namespace: str, table: ModelTable, now: Instant) -> tuple[Gang, Tasks]:
+def asked(job: Json, namespace: str, table: ModelTable, now: Instant) -> Asked:
     """The gang and its members. Raises :class:`QuestionError` for what is no Job with cards.
 
     ``namespace`` is that of a Job that names none.
     """
     try:
-        read = _completed(job, namespace)
-        found = template(read, table)
-        if not any(members for _, members, _ in found.rows):
-            raise QuestionError("job: no pod of it can be read that asks for cards of a known model")
-        metadata, spec = read["metadata"], read["spec"]
-        members = sum(count for _, count, _ in found.rows)
-        least = int(spec.get("minAvailable") or members)
-        minimums = {
-            str(task["name"]): int(task["minAvailable"]) for task in spec["tasks"] if task.get("minAvailable")
-        }
+        found = gang_of(_completed(job, namespace), table, now)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, QuestionError):
             raise
         raise QuestionError("job: this is no Volcano Job") from None
+    counts = task_counts(task for task, count, _ in found.tasks for _ in range(count))
+    if not counts:
+        raise QuestionError("job: no pod of it can be read that asks for cards of a known model")
+    least = {task: count for task, count in found.gang.min_task_member.items() if task in counts}
+    members = min(found.gang.min_member, sum(counts.values()))
+    return Asked(replace(found.gang, min_member=members, min_task_member=least), found.tasks)
+
+
+def gang_of(job: Json, table: ModelTable, now: Instant) -> Asked:
+    """The gang of a Job whose pods are marked as ours; without members where its pods cannot be read.
+
+    Raises ``AttributeError``, ``KeyError``, ``TypeError`` or ``ValueError`` for what is no Job.
+    """
+    found = template(job, table)
+    metadata, spec = job["metadata"], job["spec"]
+    least = int(spec.get("minAvailable") or 0) or sum(count for _, count, _ in found.rows)
     key = f"{metadata['namespace']}/{metadata['name']}"
-    share_class = found.share_class if found.share_class is not None else ShareClass.UNSET
-    queue = QueueName(found.queue or "default")
-    counts = task_counts(task for task, count, _ in found.rows for _ in range(count))
     gang = Gang(
-        key, key, queue, share_class, 0, max(1, min(least, members)), now,
-        min_task_member={task: count for task, count in minimums.items() if task in counts},
-    )  # fmt: skip
-    return gang, found.rows
+        key=key,
+        uid=f"what-if {key}",
+        queue=QueueName(found.queue or "default"),
+        share_class=found.share_class if found.share_class is not None else ShareClass.UNSET,
+        priority_value=0,
+        min_member=max(1, least),
+        created=now,
+        min_task_member={
+            str(task["name"]): int(task["minAvailable"]) for task in spec["tasks"] if task.get("minAvailable")
+        },
+    )
+    return Asked(gang, found.rows)
 
 
 def _completed(job: Json, namespace: str) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import time
 from typing import Any, Final
 
 from vc_egpu.admission.serving.questions import ANYWHERE
+from vc_egpu.admission.serving.reviews import is_allowed, user_of
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from vc_egpu.kube.wire.limits import TokenBucket
 
 Json = dict[str, Any]
@@ -52,13 +52,7 @@ class Callers:
         if user is None:
             if not self._limit.try_take():
                 return None
-            review = {
-                "apiVersion": TOKEN_REVIEWS.api_version,
-                "kind": TOKEN_REVIEWS.kind,
-                "spec": {"token": token},
-            }
-            status = self._api.create(TOKEN_REVIEWS, review).get("status") or {}
-            user = status.get("user") or {} if status.get("authenticated") else {}
+            user = user_of(self._api, token) or {}
             self._remember(key, user)
         if not user:
             return None
@@ -73,19 +67,8 @@ class Callers:
         if allowed is None:
             if not self._limit.try_take():
                 return False
-            access = {
-                "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
-                "kind": SUBJECT_ACCESS_REVIEWS.kind,
-                "spec": {
-                    "user": user.get("username"),
-                    "uid": user.get("uid"),
-                    "groups": user.get("groups") or [],
-                    "extra": user.get("extra") or {},
-                    "resourceAttributes": {"verb": "list", "resource": "pods", "namespace": namespace},
-                },
-            }
-            status = self._api.create(SUBJECT_ACCESS_REVIEWS, access).get("status") or {}
-            allowed = bool(status.get("allowed"))
+            asked = {"verb": "list", "resource": "pods", "namespace": namespace}
+            allowed = is_allowed(self._api, user, {"resourceAttributes": asked})
             self._remember(key, allowed)
         return bool(allowed)
 

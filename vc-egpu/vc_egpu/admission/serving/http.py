@@ -18,12 +18,12 @@ from typing import Any, Final
 from vc_egpu.admission.loop import Loop
 from vc_egpu.admission.serving import what_if
 from vc_egpu.admission.serving.metrics import PROCESS, Level1
+from vc_egpu.admission.serving.reviews import is_allowed, user_of
 from vc_egpu.admission.serving.snapshot import document
 from vc_egpu.admission.serving.what_if import WhatIf
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.view import View
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from vc_egpu.kube.server import Answer, GetServer, Request, check_page
 from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.kube.wire.limits import TokenBucket
@@ -88,27 +88,10 @@ class Access:
             self._known[allowed][key] = now
 
     def _ask(self, token: str, path: str) -> bool:
-        review: Json = {
-            "apiVersion": TOKEN_REVIEWS.api_version,
-            "kind": TOKEN_REVIEWS.kind,
-            "spec": {"token": token},
-        }
-        status = self._api.create(TOKEN_REVIEWS, review).get("status") or {}
-        if not status.get("authenticated"):
+        user = user_of(self._api, token)
+        if user is None:
             return False
-        user = status.get("user") or {}
-        access: Json = {
-            "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
-            "kind": SUBJECT_ACCESS_REVIEWS.kind,
-            "spec": {
-                "user": user.get("username"),
-                "uid": user.get("uid"),
-                "groups": user.get("groups") or [],
-                "nonResourceAttributes": {"path": path, "verb": "get"},
-            },
-        }
-        answer = self._api.create(SUBJECT_ACCESS_REVIEWS, access).get("status") or {}
-        return bool(answer.get("allowed"))
+        return is_allowed(self._api, user, {"nonResourceAttributes": {"path": path, "verb": "get"}})
 
 
 class Server:

@@ -94,7 +94,7 @@ class WhatIf:
         table = ModelTable.model_validate({"models": models})
         try:
             job, changes = read(_json(body))
-            gang = Asked(*asked(job, "default", table, now))
+            gang = asked(job, "default", table, now)
             if refused := _refused(gang, changes, snapshot, sees):
                 return Answer(403, f"{refused}\n".encode())
             if gang.gang.key in snapshot.gangs:

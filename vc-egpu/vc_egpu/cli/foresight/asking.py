@@ -2,13 +2,13 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from vc_egpu.admission.inqueue.enqueue import template
+from vc_egpu.admission.serving.asked_jobs import gang_of
 from vc_egpu.cli.foresight.flags import CannotForeseeError
 from vc_egpu.cli.foresight.reading import Seen
-from vc_egpu.core.model.cluster import Gang, QueueName, ShareClass
 from vc_egpu.kube import Json
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.yaml_text import NotYamlError, read_yaml
@@ -18,7 +18,6 @@ REPLICAS: Final = frozenset({"Deployment", "StatefulSet"})
 """Kinds whose pods are planned singly."""
 KINDS: Final = ("Job (Volcano or batch)", "Deployment", "StatefulSet", "Pod")
 _TASK: Final = "member"
-_DEFAULT_QUEUE: Final = "default"
 
 
 def read(path: Path) -> Json:
@@ -47,34 +46,14 @@ def is_volcano_job(document: Json) -> bool:
 def asked(document: Json, namespace: str, seen: Seen) -> Asked:
     """The gang that this object would be. Raises :class:`CannotForeseeError`."""
     try:
-        job = _as_job(document, namespace)
-        found = template(job, seen.table)
-        spec = job["spec"]
-        least = int(spec.get("minAvailable") or 0) or sum(count for _, count, _ in found.rows)
-        minimums = {
-            str(task["name"]): int(task["minAvailable"])
-            for task in spec["tasks"]
-            if task.get("minAvailable") is not None
-        }
+        found = gang_of(_as_job(document, namespace), seen.table, seen.now)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CannotForeseeError(f"this manifest cannot be read: {error!r}") from error
-    if not found.rows or not any(shape.asks for _, _, shape in found.rows):
+    if not any(shape.asks for _, _, shape in found.tasks):
         raise CannotForeseeError("this manifest asks for no card of a model in the table, or cannot be read")
-    single = document.get("kind") in REPLICAS
-    metadata = job["metadata"]
-    key = f"{metadata['namespace']}/{metadata['name']}"
-    gang = Gang(
-        key=key,
-        uid=f"what-if {key}",
-        queue=QueueName(found.queue or _DEFAULT_QUEUE),
-        share_class=found.share_class if found.share_class is not None else ShareClass.UNSET,
-        priority_value=0,
-        min_member=1 if single else max(1, least),
-        created=seen.now,
-        min_task_member=minimums,
-        single=single,
-    )
-    return Asked(gang, found.rows)
+    if document.get("kind") not in REPLICAS:
+        return found
+    return Asked(replace(found.gang, min_member=1, single=True), found.tasks)
 
 
 def _as_job(document: Json, namespace: str) -> Json:

@@ -22,7 +22,7 @@ from vc_egpu.core.books.booking import HostPort, Seat, cores_of, requests_of, sl
 from vc_egpu.core.books.ledger import EVERYBODY, Flags, Ints, Ledger
 from vc_egpu.core.layouts.catalogue import NO_LAYOUT
 from vc_egpu.core.layouts.table import ANYWHERE
-from vc_egpu.core.model.cluster import FULL_CORES_PERCENT, CardAsk, Mode, PodShape, ShareClass
+from vc_egpu.core.model.cluster import FULL_CORES_PERCENT, CardAsk, Mode, NodeName, PodShape, ShareClass
 from vc_egpu.core.model.findings import NodeLack, NodeResource
 from vc_egpu.core.model.neighbours import Mark, label_of
 from vc_egpu.core.model.resources import PERMILLE, clamp, physical_mib
@@ -442,6 +442,12 @@ def not_full(ledger: Ledger, need: Need, rows: Ints) -> Ints:
             fits &= ledger.low_cores[rows] <= ledger.low_cap[rows][:, None] - ask.low
         rows = rows[fits.any(axis=1)]
     return rows
+
+
+def first_node(ledger: Ledger, shape: PodShape, mask: Flags) -> NodeName | None:
+    """The first node by name that takes a pod without cards, where a scheduler may put it."""
+    fitting = pods_fitting(ledger, need_of(ledger, shape, ShareClass.UNSET), mask)
+    return next((name for name, row in sorted(ledger.rows.items()) if fitting[row] > 0), None)
 
 
 def pods_fitting(ledger: Ledger, need: Need, mask: Flags) -> Ints:
