@@ -393,6 +393,10 @@ def _pod_groups(identities: Identities) -> Json:
                 "layer alone",
             ),
             (
+                f"variables.ours || !{differs(repr(names.MOVED))}",
+                f"metadata.annotations: {names.MOVED} is written by the admission layer alone",
+            ),
+            (
                 f"variables.ours || !variables.managed || {_ANNOTATIONS_FIT}",
                 f"metadata.annotations: {_TOO_LONG}",
             ),
