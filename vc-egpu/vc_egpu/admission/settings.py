@@ -126,9 +126,8 @@ def parser() -> argparse.ArgumentParser:
         default="on",
         help="off: no page /metrics/shares, which has three series for each share",
     )
-    _add_growth(flags)
-    _add_moves(flags)
-    _add_drains(flags)
+    for add in (_add_growth, _add_moves, _add_drains):
+        add(flags)
     flags.add_argument("-v", "--verbose", action="store_true")
     return flags
 

@@ -65,7 +65,7 @@ def moves(snapshot: Snapshot, policy: Policy, now: Instant) -> Moves:
             break
         for key, move in begun.items():
             found.append(_moved(cluster, key, move))
-            _carry_out(cluster, key, move)
+            carry_out(cluster, key, move)
         whom = next(iter(begun.values())).whom
         for admission in cluster.decide({whom}).admissions if whom else ():
             if admission.gang == whom and not admission.evictions:
@@ -83,7 +83,7 @@ def _moved(cluster: Hypothesis, key: str, move: Move) -> Moved:
     return Moved(key, len(pods), shares_of(pods), *nodes, move.whom, move.won_milli)
 
 
-def _carry_out(cluster: Hypothesis, key: str, move: Move) -> None:
+def carry_out(cluster: Hypothesis, key: str, move: Move) -> None:
     """The pods are on their new cards at once."""
     places = list(move.places.values())
     for pod in cluster.pods_of(key):
