@@ -125,6 +125,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "sites",
         "foresight",
         "submit",
+        "sizing",
         "parser",
         "completion",
         "commands",

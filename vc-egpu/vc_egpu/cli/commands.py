@@ -17,6 +17,8 @@ from vc_egpu.cli.doctor import checkup, facts
 from vc_egpu.cli.doctor.stack import removal_findings
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
 from vc_egpu.cli.live import cordon, events, top
+from vc_egpu.cli.sizing import run as sizing
+from vc_egpu.cli.sizing import shown as resized
 from vc_egpu.cli.tenant import run as tenants
 from vc_egpu.cli.views import cards, nodes, queues, render, waiting, why
 from vc_egpu.kube import ApiConnection
@@ -151,6 +153,11 @@ def _defrag(api: ApiConnection | None, _namespace: str, options: argparse.Namesp
     return Answer(found, moves.shown(found))
 
 
+def _right_size(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    found = sizing.run(api, namespace, options)
+    return Answer(found, resized.shown(found, written=options.apply), found.status)
+
+
 def without_cluster(options: argparse.Namespace) -> Answer | None:
     """The answer of a command that needs no cluster; None for all others."""
     if options.command == "completion":
@@ -183,5 +190,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "tenant": _tenant,
     "what-if": _what_if,
     "defrag": _defrag,
+    "right-size": _right_size,
 }
 """By the name that users type; the flags of each are in :mod:`.parser`."""

@@ -11,6 +11,7 @@ from vc_egpu.cli.foresight import flags as foresight
 from vc_egpu.cli.live.forms import FORMS
 from vc_egpu.cli.sites.catalogue import VARIABLE
 from vc_egpu.cli.sites.fan_out import CLUSTER_TIMEOUT_S
+from vc_egpu.cli.sizing import flags as sizing
 from vc_egpu.cli.submit import flags as submit
 from vc_egpu.cli.tenant import flags as tenant
 from vc_egpu.volcano.api.paths import problem_of
@@ -60,6 +61,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("uncordon", "they take work again", _cordon),
         ("ui", "all of this as a page in your browser, live", _ui),
         ("report", "what cards were used for: idle time, right sizes, pairs, costs", _report),
+        ("right-size", sizing.ABOUT, sizing.add_flags),
         ("suspend", "have a pod's gang leave its cards for a while; its memory goes to the host", _pause),
         ("resume", "have a suspended gang come back to its cards", _pause),
         ("doctor", "is the cluster ready, is the stack well", _doctor),

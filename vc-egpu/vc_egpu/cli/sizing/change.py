@@ -1,0 +1,147 @@
+"""What a proposal changes in an object as it is now, or why it changes nothing. Pure."""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vc_egpu.cli.sizing.proposals import Proposal
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.quantity import QuantityError, parse_whole
+
+Json = dict[str, Any]
+_KEEPERS: Final = (
+    ("argocd.argoproj.io/tracking-id", "Argo CD"),
+    ("kustomize.toolkit.fluxcd.io/name", "Flux"),
+    ("helm.toolkit.fluxcd.io/name", "Flux"),
+    ("meta.helm.sh/release-name", "Helm"),
+)
+"""Labels and annotations of programs that write the object again from their own source."""
+_TOLERANCE_MIB: Final = 1
+_OF_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink",
+                     "ownerReferences", "finalizers")  # fmt: skip
+_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one container."""
+
+    proposal: Proposal
+    limits: Mapping[str, str] | None
+    """The new ones of ours; None: nothing changes."""
+    why_not: str = ""
+
+
+def changes(live: Json, proposals: Sequence[Proposal]) -> tuple[Change, ...]:
+    """What each of them changes in this object."""
+    return tuple(_change(live, one) for one in proposals)
+
+
+def _change(live: Json, one: Proposal) -> Change:
+    if not one.is_change:
+        return Change(one, None, f"the report says: {one.advice}")
+    found = [container for container in _containers(live) if container.get("name") == one.container]
+    if not found:
+        return Change(one, None, f"it has no container {one.container} any more")
+    for container in found:
+        if reason := _why_not(_limits(container), one):
+            return Change(one, None, reason)
+    limits = {names.LIMIT_MEMORY: str(one.memory_mib)}
+    if one.cores_percent is not None:
+        limits[names.LIMIT_CORES] = str(one.cores_percent)
+    return Change(one, limits)
+
+
+def _why_not(limits: Mapping[str, str], one: Proposal) -> str:
+    shared, native = names.shared_resource(one.model), names.native_resource(one.model)
+    if native in limits:
+        return f"it has whole cards ({native}): let it ask for {shared} first"
+    if shared not in limits:
+        return f"it does not ask for {shared} any more"
+    now = limits.get(names.LIMIT_MEMORY)
+    if now is not None and not _is_about(now, one.memory_granted_mib):
+        return f"it asks for {now} MiB now, and had {one.memory_granted_mib} MiB when it was measured"
+    return ""
+
+
+def _is_about(text: str, mib: int) -> bool:
+    try:
+        return abs(parse_whole(text) - mib) <= _TOLERANCE_MIB
+    except QuantityError:
+        return False
+
+
+def patch_of(live: Json, made: Sequence[Change]) -> Json:
+    """A strategic merge patch that holds only for the object as it was read."""
+    containers = []
+    for container in _containers(live):
+        for one in made:
+            if one.limits is not None and container.get("name") == one.proposal.container:
+                resources = {"limits": _merged(_limits(container), one)}
+                if any(key in _requests(container) for key in _OURS):
+                    resources["requests"] = _merged(_requests(container), one)
+                containers.append({"name": container["name"], "resources": resources})
+    metadata = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
+    return {"metadata": metadata, "spec": {"template": {"spec": {"containers": containers}}}}
+
+
+_OURS: Final = (names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES)
+
+
+def _merged(before: Mapping[str, str], change: Change) -> dict[str, str | None]:
+    """The keys that change. Memory in percent gives way to MiB, and the webhook counts totals again."""
+    model = change.proposal.model
+    stale = (
+        names.LIMIT_MEMORY_PERCENTAGE,
+        names.memory_total_resource(model),
+        names.cores_total_resource(model),
+    )
+    return {**(change.limits or {}), **{key: None for key in stale if key in before}}
+
+
+def manifest_of(live: Json, made: Sequence[Change]) -> Json:
+    """The object as a manifest for a new one, with the new sizes, and without what the API server wrote."""
+    new = copy.deepcopy({key: value for key, value in live.items() if key != "status"})
+    for key in _OF_SERVER:
+        new["metadata"].pop(key, None)
+    annotations = new["metadata"].get("annotations") or {}
+    annotations.pop(_APPLIED, None)
+    for container in _containers(new):
+        for one in made:
+            if one.limits is None or container.get("name") != one.proposal.container:
+                continue
+            resources = container.setdefault("resources", {})
+            for part in ("limits", "requests"):
+                if part == "limits" or any(key in (resources.get(part) or {}) for key in _OURS):
+                    there = resources.setdefault(part, {})
+                    for key, value in _merged(there, one).items():
+                        there.pop(key, None)
+                        if value is not None:
+                            there[key] = int(value)
+    return new
+
+
+def kept_by(live: Json) -> str:
+    """The program that writes this object from a source of its own; empty: none that is known."""
+    metadata = live.get("metadata") or {}
+    said = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    return next((program for key, program in _KEEPERS if key in said), "")
+
+
+def _containers(document: Json) -> Iterator[Json]:
+    """Of the pod template of a Deployment or StatefulSet; of all tasks of a Volcano Job."""
+    spec = document.get("spec") or {}
+    parts = [task for task in spec.get("tasks") or [] if isinstance(task, dict)] or [spec]
+    for part in parts:
+        yield from ((part.get("template") or {}).get("spec") or {}).get("containers") or []
+
+
+def _limits(container: Json) -> dict[str, str]:
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return {key: str(value) for key, value in limits.items()}
+
+
+def _requests(container: Json) -> dict[str, str]:
+    requests = (container.get("resources") or {}).get("requests") or {}
+    return {key: str(value) for key, value in requests.items()}
