@@ -130,7 +130,7 @@ def kept_by(live: Json) -> str:
 
 
 def _containers(document: Json) -> Iterator[Json]:
-    """Of the pod template of a Deployment or StatefulSet; of all tasks of a Volcano Job."""
+    """Those of the one template, or of all tasks of a Volcano Job."""
     spec = document.get("spec") or {}
     parts = [task for task in spec.get("tasks") or [] if isinstance(task, dict)] or [spec]
     for part in parts:

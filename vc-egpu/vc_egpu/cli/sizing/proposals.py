@@ -47,7 +47,7 @@ class Proposal:
 
 
 def read(path: Path) -> tuple[Proposal, ...]:
-    """Of a report in JSON. Raises :class:`CannotResizeError`."""
+    """Rows of a report in JSON. Raises :class:`CannotResizeError`."""
     try:
         if path.stat().st_size > _LARGEST:
             raise CannotResizeError(f"{path} is larger than a report: {_LARGEST >> 20} MiB at most")
@@ -59,7 +59,7 @@ def read(path: Path) -> tuple[Proposal, ...]:
 
 
 def made_now(source: Iterable[str], since: str) -> tuple[Proposal, ...]:
-    """Of a report that is made now; its libraries are loaded for it alone. ``source``: its flags."""
+    """Rows of a report that is made now; its libraries are loaded for it. ``source``: its flags."""
     reports = importlib.import_module("vc_egpu.usage.main")
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
