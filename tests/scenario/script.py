@@ -6,7 +6,8 @@ After every command the invariants are checked. The commands::
     node n1 h20=4 cpu=64 memory=256Gi       cards by model; also mode=native, sharers=2, ratio=1.5,
                                             taint=key=value:NoSchedule, label=zone=a, slots=12,
                                             memory-ratio=2, host=64Gi, for=low (the class of both ratios),
-                                            pods=110, driver=550.54, cuda=12.4, capability=8.0
+                                            pods=110, driver=550.54, cuda=12.4, capability=8.0,
+                                            in=r1;b1 (its rack, its block)
     ill n1/0 | well n1/0                    a card takes nothing new, or recovers
     cordon n1 | uncordon n1 | drop n1       the node
     silent n1 | back n1                     its kubelet falls silent: who is there stays; or is back
@@ -27,6 +28,7 @@ After every command the invariants are checked. The commands::
                                             needs=driver>=550 (of the node's software),
                                             presumes=cuda>=12.4 (read off its image),
                                             runtime=600 (seconds within which its pods end),
+                                            tier=1 (all in one domain of this tier of the network),
                                             is=web (a label), apart-from=web;db@zone (pods that it avoids on
                                             its node, or in its zone), near=web@zone (pods that it needs),
                                             spread=web:2 or web@zone:2 (evenly with these, maxSkew 2),
@@ -83,11 +85,17 @@ from vc_egpu.core.model.cluster import (
     Taint,
 )
 from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.topology.network import Bound, Domain
 from vc_egpu.sim.world import Tasks, World
 
 _PREFIX = "volcano.sh/"
 _SWITCHES = {"closed", "keeps", "no-preemption", "fifo"}
 _CLASSES = {"high": ShareClass.HIGH, "low": ShareClass.LOW, "unset": ShareClass.UNSET}
+
+
+def _network(words: str) -> tuple[Domain, ...]:
+    """``r1;b1``: its domain of tier 1, of tier 2 and so on; an empty word: none of that tier."""
+    return tuple(Domain(tier, word) for tier, word in enumerate(words.split(";"), 1) if word)
 
 
 class ScriptError(Exception):
@@ -161,6 +169,7 @@ class Script:
                 host_memory_mib=asks.mib(options.get("host", "0")),
                 max_sharers=int(options.get("sharers", "100")),
                 slots=slots,
+                network=_network(options.get("in", "")),
             )
         )
 
@@ -246,6 +255,7 @@ class Script:
             min_task_member=asks.minimums(words),
             single="single" in flags,
             template=tasks if "template" in flags else (),
+            bound=Bound(int(options["tier"])) if "tier" in options else None,
         )
         self._submitted += 1
         gates = (options["gate"],) if "gate" in options else ()
