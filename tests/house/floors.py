@@ -26,6 +26,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "room",
         "waiting",
         "standing",
+        "moving",
         "admit",
         "choice",
         "decide",

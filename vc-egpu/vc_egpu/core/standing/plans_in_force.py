@@ -24,7 +24,7 @@ from vc_egpu.core.standing import lending, replacements
 from vc_egpu.core.standing.replacements import lately
 from vc_egpu.core.trial import recheck, silent_nodes
 from vc_egpu.core.trial.claims import Claim
-from vc_egpu.core.trial.levels import apart, present_rows
+from vc_egpu.core.trial.levels import why_apart
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import diagnosis, ready, say
@@ -57,7 +57,7 @@ def _review_plans(trial: Trial, record: Recorder) -> None:
     for view, claim in plans:
         plan = view.gang.plan
         carried_out = plan is not None and not plan.victims
-        whole = not _members_gone(trial, view) and not _apart(trial, view)
+        whole = not _members_gone(trial, view) and not why_apart(trial, view)
         if carried_out and whole and _still(trial, view, claim, calm):
             record.waits(view, _carried_out(view))
         else:
@@ -193,7 +193,7 @@ def _carried_out(view: GangView) -> Verdict:
 
 def _void(trial: Trial, view: GangView, claim: Claim, going: list[PodUid], dozing: list[PodUid]) -> str:
     """Why the plan does not hold any more; empty if it does."""
-    why = _members_gone(trial, view) or _apart(trial, view)
+    why = _members_gone(trial, view) or why_apart(trial, view)
     plan = view.gang.plan
     if why or plan is None:
         return why
@@ -229,18 +229,6 @@ def _members_gone(trial: Trial, view: GangView) -> str:
         return ""  # its replacement, or its first pod, is on its way
     # The others cannot go on without: no gate falls before each planned member has its pod.
     return f"{len(absent)} of its planned members are gone"
-
-
-def _apart(trial: Trial, view: GangView) -> str:
-    """Whether members would be further apart than they may be: the network is described otherwise now."""
-    gang = view.gang
-    if gang.bound is not None and apart(trial, gang.bound, present_rows(trial, view)):
-        return f"its members would be in no one domain of {gang.bound.text}"
-    for name in {entry.member.subgroup for entry in view.planned if entry.member is not None} - {()}:
-        bound = gang.subgroups.get(name[0])
-        if bound is not None and apart(trial, bound, present_rows(trial, view, subgroup=name)):
-            return f"subgroup {' '.join(name)} would be in no one domain of {bound.text}"
-    return ""
 
 
 def _being_made(trial: Trial, view: GangView) -> bool:

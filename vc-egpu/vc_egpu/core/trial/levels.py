@@ -14,7 +14,7 @@ from vc_egpu.core.books.capacity import Need, pods_fitting
 from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.topology.network import Bound, Level, Levels
-from vc_egpu.core.trial.trial import Trial
+from vc_egpu.core.trial.trial import Seated, Trial
 
 _MOST_DOMAINS: Final = 8
 """So many domains of a level are tried: for members of one shape the first will do."""
@@ -191,8 +191,30 @@ def places_by_domain(trial: Trial, level: Level, parts: Sequence[Part]) -> Ints:
     return total
 
 
-def apart(trial: Trial, bound: Bound, rows: Sequence[int]) -> bool:
-    """Whether members on these rows are in no one domain that the bound allows."""
+def why_apart(trial: Trial, view: GangView, more: Sequence[Seated] = ()) -> str:
+    """Whether members are, or would be, further apart than they may be; empty if they are not.
+
+    Asked of a plan that is not carried out: the network may be described otherwise since. ``more``: members
+    that are to be seated as well.
+    """
+    gang = view.gang
+    if not gang.is_bound:
+        return ""
+    rows = [*present_rows(trial, view), *(entry.row for entry in more)]
+    if gang.bound is not None and _apart(trial, gang.bound, rows):
+        return f"its members would be in no one domain of {gang.bound.text}"
+    members = [entry.member for entry in view.planned if entry.member is not None]
+    members += [entry.member for entry in more]
+    for name in dict.fromkeys(member.subgroup for member in members if member.subgroup):
+        bound = gang.subgroups.get(name[0])
+        rows = present_rows(trial, view, subgroup=name)
+        rows += [entry.row for entry in more if entry.member.subgroup == name]
+        if bound is not None and _apart(trial, bound, rows):
+            return f"subgroup {' '.join(name)} would be in no one domain of {bound.text}"
+    return ""
+
+
+def _apart(trial: Trial, bound: Bound, rows: Sequence[int]) -> bool:
     levels = trial.ledger.network.levels()
     height = levels.height(bound)
     return bool(rows) and (not height or levels.at(height).holding(rows) is None)
