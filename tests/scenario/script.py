@@ -30,6 +30,8 @@ After every command the invariants are checked. The commands::
                                             presumes=cuda>=12.4 (read off its image),
                                             runtime=600 (seconds within which its pods end),
                                             tier=1 (all in one domain of this tier of the network),
+                                            parts=4 (subgroups of so many members), part-tier=1 (each in one
+                                            domain of this tier),
                                             is=web (a label), apart-from=web;db@zone (pods that it avoids on
                                             its node, or in its zone), near=web@zone (pods that it needs),
                                             spread=web:2 or web@zone:2 (evenly with these, maxSkew 2),
@@ -64,7 +66,7 @@ After every command the invariants are checked. The commands::
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -98,6 +100,10 @@ _CLASSES = {"high": ShareClass.HIGH, "low": ShareClass.LOW, "unset": ShareClass.
 def _network(words: str) -> tuple[Domain, ...]:
     """``r1;b1``: its domain of tier 1, of tier 2 and so on; an empty word: none of that tier."""
     return tuple(Domain(tier, word) for tier, word in enumerate(words.split(";"), 1) if word)
+
+
+def _bound(options: Mapping[str, str], name: str) -> Bound | None:
+    return Bound(int(options[name])) if name in options else None
 
 
 class ScriptError(Exception):
@@ -258,7 +264,11 @@ class Script:
             single="single" in flags,
             restartable="restartable" in flags,
             template=tasks if "template" in flags else (),
-            bound=Bound(int(options["tier"])) if "tier" in options else None,
+            bound=_bound(options, "tier"),
+            subgroups={"part": _bound(options, "part-tier")} if "parts" in options else {},
+            partitions={task: ("part", int(options.get("parts", "0"))) for task, _, _ in tasks}
+            if "parts" in options
+            else {},
         )
         self._submitted += 1
         gates = (options["gate"],) if "gate" in options else ()

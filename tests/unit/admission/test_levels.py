@@ -10,8 +10,10 @@ from unit.admission.build import TABLE, added, deleted, group, node, pod
 from unit.kube.tiny_api import status, tiny_api
 from vc_egpu.admission import settings
 from vc_egpu.admission.intake.sources import Arrival, Sources
+from vc_egpu.admission.serving.asked_jobs import asked
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.cluster import NodeName
+from vc_egpu.core.model.gangs import partition_of
 from vc_egpu.core.topology.network import Bound, Domain
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.watch import ChangeKind
@@ -236,3 +238,21 @@ def test_levels_are_a_flag() -> None:
 def test_what_is_no_list_of_labels_is_refused(text: str) -> None:
     with pytest.raises(SystemExit):
         settings.parse(["--network-levels", text])
+
+
+def test_a_job_that_is_asked_about_has_its_bounds() -> None:
+    limits = {"volcano.sh/vgpu-h20": "1"}
+    template = {"spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]}}
+    policy = {"totalPartitions": 2, "partitionSize": 2, "networkTopology": {"highestTierAllowed": 1}}
+    job = {
+        "metadata": {"name": "j"},
+        "spec": {
+            "minAvailable": 4,
+            "networkTopology": {"highestTierName": "block"},
+            "tasks": [{"name": "w", "replicas": 4, "template": template, "partitionPolicy": policy}],
+        },
+    }
+    found = asked(job, "ml", TABLE, 0.0).gang
+    assert found.bound == Bound(level="block")
+    assert found.subgroups == {"w": Bound(1)}
+    assert [partition_of(found, "w", index) for index in (0, 1, 2)] == [("w", "0"), ("w", "0"), ("w", "1")]

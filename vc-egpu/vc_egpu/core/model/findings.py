@@ -283,6 +283,8 @@ class LevelLack:
     """The name of that domain; empty: no node tells of a domain of this tier, or of one where they are."""
     subgroup: str = ""
     """The members are those of this subgroup; empty: all that the gang needs."""
+    of_subgroups: bool = False
+    """``wanted`` and ``places`` count subgroups: how many find a domain at the same time."""
     is_apart: bool = False
     """Those that are there already are in no one domain."""
 

@@ -112,7 +112,7 @@ def view_of(gang: Gang, pods: Iterable[Pod], shape_ids: Mapping[PodUid, int], in
             shape_id = intern(shape)
             for index in range(replicas):
                 key = f"{task}/{index}"
-                subgroup = _partition_of(gang, task, index)
+                subgroup = partition_of(gang, task, index)
                 by_key[key] = Member(key, task, shape_id, shape, is_made=False, subgroup=subgroup)
     foreign: list[Pod] = []
     for pod in by_phase[PodPhase.GATED]:
@@ -147,7 +147,7 @@ def view_of(gang: Gang, pods: Iterable[Pod], shape_ids: Mapping[PodUid, int], in
     )
 
 
-def _partition_of(gang: Gang, task: str, index: int) -> tuple[str, ...]:
+def partition_of(gang: Gang, task: str, index: int) -> tuple[str, ...]:
     """The subgroup that a pod will be in once it is made."""
     if task not in gang.partitions:
         return ()

@@ -166,6 +166,26 @@ def _ways(
             yield seated
 
 
+def subgroups_with_room(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[int, int]:
+    """How many of the gang's subgroups find a domain at the same time, and of how many."""
+    groups = groups_of(trial, view, members)
+    wanted = sum(1 for name in _by_subgroup(groups) if name)
+    present = present_rows(trial, view, {member.key for member in members})
+    most = 0
+    for scope in scopes(trial, _unit(groups, view.gang.bound, present)):
+        within = [replace(group, mask=group.mask & scope.mask) for group in groups]
+        found: list[Seated] = []
+        count = 0
+        for name, its in sorted(_by_subgroup(within).items(), key=lambda part: (-_count(part[1]), part[0])):
+            unit = _unit(its, view.gang.subgroups.get(name[0]), ()) if name else None
+            seated = next(_ways(trial, view, its, unit, 0, effort=0, known=False), None) if unit else None
+            found += seated or ()
+            count += seated is not None
+        trial.unseat(found)
+        most = max(most, count)
+    return most, wanted
+
+
 def _by_subgroup(groups: Sequence[Group]) -> dict[tuple[str, ...], list[Group]]:
     """The groups, each cut into subgroups of the gang; members of none are under ``()``."""
     found: dict[tuple[str, ...], list[Group]] = {}

@@ -297,6 +297,9 @@ def _shortage_numbers(finding: findings.Shortage) -> Numbers:
 
 
 def _level(lack: findings.LevelLack) -> str:
+    if lack.of_subgroups:
+        count = f"{lack.places} of {lack.wanted} find one at the same time"
+        return f"each subgroup has to be in one domain of {lack.bound.text}, and {count}"
     who = f"subgroup {lack.subgroup}" if lack.subgroup else "it"
     must = f"{who} has to be in one domain of {lack.bound.text}"
     if lack.is_apart:

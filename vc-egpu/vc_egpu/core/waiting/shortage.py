@@ -44,7 +44,7 @@ from vc_egpu.core.model.findings import (
 )
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.neighbours import label_of
-from vc_egpu.core.placing.place import Group, groups_of
+from vc_egpu.core.placing.place import Group, groups_of, subgroups_with_room
 from vc_egpu.core.room import reclaim
 from vc_egpu.core.room.causes import hunts_for, spares
 from vc_egpu.core.room.victims import Guarantees, Prey, are_enough, prey
@@ -145,7 +145,16 @@ def _level(
             found = _lack(trial, bound, its, present_rows(trial, view, again, name))
             if found is not None:
                 return replace(found, subgroup=" ".join(name))
-    return None
+    return _together(trial, view, members) if view.gang.subgroups else None
+
+
+def _together(trial: Trial, view: GangView, members: Sequence[Member]) -> LevelLack | None:
+    """Each subgroup finds a domain by itself, and not all of them at the same time."""
+    bound = next((bound for bound in view.gang.subgroups.values() if bound is not None), None)
+    if bound is None:
+        return None
+    places, wanted = subgroups_with_room(trial, view, members)
+    return LevelLack(bound, wanted, places, "", of_subgroups=True) if places < wanted else None
 
 
 def _lack(trial: Trial, bound: Bound, groups: Sequence[Group], present: Sequence[int]) -> LevelLack | None:

@@ -79,6 +79,23 @@ def _policy(number: int, entry: object) -> SubgroupPolicy | None:
     return SubgroupPolicy(name, bound_of(said.get("networkTopology")), selector, keys, size)
 
 
+def policies_of_tasks(tasks: Sequence[Document]) -> tuple[SubgroupPolicy, ...]:
+    """The policies that Volcano's controllers write for the tasks of a Job."""
+    return policies_of(
+        [
+            {
+                "name": task.get("name"),
+                "labelSelector": {"matchLabels": {names.TASK_SPEC: str(task.get("name"))}},
+                "matchLabelKeys": [PARTITION],
+                "subGroupSize": policy.get("partitionSize"),
+                "networkTopology": policy.get("networkTopology"),
+            }
+            for task in tasks
+            if (policy := task.get("partitionPolicy"))
+        ]
+    )
+
+
 def subgroup_of(policies: Sequence[SubgroupPolicy], labels: Mapping[str, str]) -> tuple[str, ...]:
     """The subgroup of a pod with these labels, by the first policy that takes it; empty: none."""
     return next((found for policy in policies if (found := policy.subgroup(labels))), ())
