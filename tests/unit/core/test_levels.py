@@ -8,6 +8,7 @@ from itertools import combinations
 import pytest
 from unit.core import make
 from unit.core.asked import HIGH, LOW, ask
+from vc_egpu.admission.growing.need import Empty, need
 from vc_egpu.core.model.cluster import CardAsk, Node, PlanInForce, Pod, PodShape, PodUid, Resources
 from vc_egpu.core.model.neighbours import Neighbours, Spread
 from vc_egpu.core.model.plan import Plan
@@ -290,3 +291,13 @@ def test_a_plan_whose_domain_has_gone_is_taken_back() -> None:
     ]
     assert not ask(make.snapshot(nodes, [planned], pods)).withdrawals
     assert ask(make.snapshot(moved, [planned], pods)).withdrawals
+
+
+def test_a_gang_that_lacks_a_domain_alone_asks_for_no_node() -> None:
+    """Nobody knows in which rack a new node comes. One that lacks cards as well asks for nodes."""
+    empty = Empty(1, make.H20_MIB)
+    for tiers, nodes in (((1, 1), 0), ((3, 0), 0), ((1, 0), 2)):
+        there = racks(*tiers)
+        gang = make.gang("g", least=2, bound=Bound(1))
+        waiting = make.snapshot(there, [gang], make.pods("g", 2, WHOLE))
+        assert need(waiting, ask(waiting).verdicts, "h20", empty).nodes == nodes, tiers
