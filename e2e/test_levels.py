@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from localcluster import ClusterSpec, LocalCluster
+from localcluster.api import wait_until
 from localcluster.kwok import KwokNode
 from outcomes.workload import container, pod_spec
 from rigs.admission import wait_ready
@@ -212,7 +213,7 @@ def test_the_type_comes_later_and_hypernodes_say_it(network: Network) -> None:
         hypernode("circle", 2, "odd", member("HyperNode", exactMatch={"name": "circle"})),
     )
     network.waits("far", "the roomiest (leaf-a) has places for 4 of 6")
-    assert network.metric("egpu_hypernodes_wrong") == 2
+    wait_until("two are wrong", lambda: network.metric("egpu_hypernodes_wrong") == 2, TIMEOUT_S)
     network.end("far")
     tier_one_waits_and_tier_two_starts(
         network, {"rack": {"highestTierName": "row"}, "block": {"highestTierAllowed": 4}}
