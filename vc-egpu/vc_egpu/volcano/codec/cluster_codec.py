@@ -89,6 +89,7 @@ class DecodedGroup:
     plan_text: str = ""
     rolled_back: str = ""
     reserved: str = ""
+    moved: str = ""
     owner: Owner | None = None
     conditions: tuple[Document, ...] = ()
     priority_class: str = ""
@@ -313,6 +314,7 @@ def group(document: Document) -> DecodedGroup:
         bound=bound_of(spec.get("networkTopology")),
         subgroups={policy.name: policy.bound for policy in policies},
         choice=str(annotations.get(names.CHOICE, ""))[:LONGEST_CHOICE],
+        restartable=annotations.get(names.RESTARTABLE) == "true",
     )
     return DecodedGroup(
         gang=gang,
@@ -321,6 +323,7 @@ def group(document: Document) -> DecodedGroup:
         plan_text=annotations.get(names.PLAN, ""),
         rolled_back=annotations.get(names.ROLLED_BACK, ""),
         reserved=annotations.get(names.RESERVED, ""),
+        moved=annotations.get(names.MOVED, ""),
         owner=owner,
         conditions=tuple(status.get("conditions") or ()),
         priority_class=spec.get("priorityClassName") or "",
