@@ -98,6 +98,13 @@ def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room |
     return None
 
 
+def make_room_by(trial: Trial, view: GangView, members: Sequence[Member], hunt: Hunt) -> Room | None:
+    """The same by this hunt alone."""
+    contest = _Contest(trial, view, members, hunt)
+    best = contest.cheapest()
+    return contest.room(best, 0) if best is not None else None
+
+
 def _patience(trial: Trial, contest: "_Contest") -> Patience | None:
     """Whether no victim is needed."""
     leaving, dozing = soon_gone(trial), soon_asleep(trial)
@@ -227,7 +234,7 @@ class _Contest:
         found = candidates(self._trial, self._view, useful, self._hunt)
         if self._relief is not None and not self._might_be_allowed(found):
             return None
-        able = sleepers(self._trial, found, useful)
+        able = self._sleepers(found, useful)
         for part in self._parts(able):
             asleep = self._asleep_of(part)
             if asleep is not None:
@@ -238,6 +245,10 @@ class _Contest:
             if best is not None:
                 return best
         return None
+
+    def _sleepers(self, found: Sequence[Candidate], useful: set[NodeName]) -> list[Candidate]:
+        """Those that may be suspended; none where all of them go to other cards."""
+        return [] if taking(self._hunt.cause).moves else sleepers(self._trial, found, useful)
 
     def _might_be_allowed(self, found: Sequence[Candidate]) -> bool:
         """Whether the caps allow the members once all of these are gone."""
@@ -299,7 +310,7 @@ class _Contest:
         evicted = self._cheapest_of(listed)
         if evicted is not None:
             choices.append(self._choice(evicted, ()))
-        able = sleepers(self._trial, [*listed, *stay], useful)
+        able = self._sleepers([*listed, *stay], useful)
         first, last = self._together(able), self._together(able[::-1])
         # Hosts may have no room for all of them: then the first ones decide which are left out.
         for asleep in (first,) if len(first) == len(able) else (first, last):
@@ -330,7 +341,7 @@ class _Contest:
     ) -> _Choice | None:
         """These evictions, and the suspensions that are still needed then."""
         gangs = {pod.gang for pod in evicted}
-        able = [one for one in sleepers(self._trial, listed, useful) if one.key not in gangs]
+        able = [one for one in self._sleepers(listed, useful) if one.key not in gangs]
         self._evicted = evicted
         with self._gone(pod.uid for pod in evicted):
             asleep = () if self.fits() else self._asleep_of(able)
