@@ -12,6 +12,7 @@ from vc_egpu.volcano.words import names
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "manifests" / "examples" / "cap-waits"
 PLACE = "ex-cap-waits"
+ROLE = "ex-right-size"
 SERVICES = ("chat", "search")
 MIB = 1 << 20
 GRANTED_MIB, PROPOSED_MIB = 98304, 40960
@@ -79,12 +80,19 @@ def services(stack: Stack) -> Iterator[Stack]:
     """Both run, on a card each."""
     stack.kit.kubectl("apply", "-k", str(EXAMPLE), "-l", "egpu-example/step=0")
     try:
+        # The ReplicaSet controller makes the pods, so their account needs the queue.
+        stack.kit.kubectl(
+            "create", "clusterrole", ROLE, "--verb=use", "--resource=queues.scheduling.volcano.sh"
+        )
+        account = f"--serviceaccount={PLACE}:default"
+        stack.kit.kubectl("create", "clusterrolebinding", ROLE, f"--clusterrole={ROLE}", account)
         for name in SERVICES:
             stack.kit.apply(deployment(name))
         yield stack
     finally:
         for name in SERVICES:
             stack.kit.kubectl("delete", "deployment", name, "-n", PLACE, "--ignore-not-found", check=False)
+        stack.kit.kubectl("delete", "clusterrole,clusterrolebinding", ROLE, "--ignore-not-found", check=False)
         stack.kit.kubectl("delete", "-k", str(EXAMPLE), "--ignore-not-found", "--timeout=90s", check=False)
 
 
