@@ -104,7 +104,7 @@ class CutNode:
         """What the kubelet is told, which stands in the pod's event."""
         with pytest.raises(grpc.RpcError) as refusal:
             self.start(name)
-        return str(refusal.value.details())  # type: ignore[attr-defined]
+        return str(refusal.value.details())
 
     def gone(self, name: str) -> None:
         """The pod's object and its container are away."""

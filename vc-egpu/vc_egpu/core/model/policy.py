@@ -99,6 +99,14 @@ class Moving:
     """Nobody moves for a gang that was made less than this ago."""
     least_won_milli: int = 250
     """Without a gang that fits: so many thousandths of a card have to be won for each card that moves."""
+    hours: tuple[int, int] = (0, 24)
+    """Without a gang that fits: from this hour of the day, in UTC, to that one, which may be before it."""
+
+    def is_time(self, now: Instant) -> bool:
+        """Whether gangs may move now without a gang that fits because of it."""
+        begin, end = self.hours
+        hour = now % 86_400 / 3600
+        return begin <= hour < end if begin <= end else hour >= begin or hour < end
 
     @property
     def on(self) -> bool:

@@ -65,7 +65,8 @@ def seek(trial: Trial, record: Recorder, *, complete: bool) -> None:
         for view in _waiting(trial, record):
             if _for_gang(trial, record, view, [one.gang.key for one in pool], left):
                 return
-    if moving.for_fragments and trial.policy.binpack == OURS and trial.policy.mix.classes:
+    scores = trial.policy.binpack == OURS and bool(trial.policy.mix.classes)
+    if moving.for_fragments and moving.is_time(trial.now) and scores:
         _for_fragments(trial, record, pool)
 
 
