@@ -1,7 +1,7 @@
 """Cards that are cut into slices of fixed size: what they offer of what lies on them. Pure.
 
 Slices that others made are adopted: the card offers those that are there. On other cards a slice is made for
-each container: such a card offers all that the table says, less what lies on it without a container.
+each container. Such a card offers all that the table says, less what lies on it without a container.
 """
 
 from collections import Counter

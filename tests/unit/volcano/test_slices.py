@@ -61,6 +61,11 @@ def test_cores_alone_may_need_the_larger_slice() -> None:
     assert amounts(ask({**PART, "volcano.sh/vgpu-cores": 26})) == ("vir10", 32768, 50)
 
 
+def test_cores_alone_are_refused() -> None:
+    with pytest.raises(AskError, match=r"20 without memory: name volcano\.sh/vgpu-memory"):
+        ask({"volcano.sh/vgpu-910b3": 1, "volcano.sh/vgpu-cores": 20})
+
+
 def test_what_fits_exactly_is_not_announced() -> None:
     exact = ask({**PART, "volcano.sh/vgpu-memory": 16384, "volcano.sh/vgpu-cores": 25})
     assert (amounts(exact), exact.warnings) == (("vir05", 16384, 25), ())

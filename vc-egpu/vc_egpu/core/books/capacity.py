@@ -283,8 +283,8 @@ def pods_by_host(ledger: Ledger, need: Need, rows: Ints) -> Ints:
 
 
 def pods_by_groups(ledger: Ledger, ask: AskNeed, rows: Ints, count: Ints) -> Ints:
-    """By row: how many pods take the cards of this ask, given the copies per card, and the rules on which
-    cards of a node may go together."""
+    """By row: how many pods take the cards of this ask, given the copies per card. Rules say which cards of a
+    node may go together."""
     pods = pods_by_cards(count, ask.cards)
     if ask.cards == 1 or not ask.alone or not ledger.grouped:
         return pods
