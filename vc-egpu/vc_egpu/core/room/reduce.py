@@ -1,17 +1,39 @@
 """The search for a set of victims: give back what is not needed, or compare all choices of few."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Protocol
 
 from vc_egpu.core.model.cluster import Pod, PodUid
 from vc_egpu.core.room.causes import Price
+from vc_egpu.core.room.lateness import Lateness
 from vc_egpu.core.room.victims import Allowance, Candidate, may_go
 
 _COMPLETE_TESTS: Final = 400
 """All choices are compared as long as this many tests suffice."""
 _MAX_SUBSETS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """Victims: those that are evicted, and those that are suspended for a while."""
+
+    evicted: tuple[Pod, ...] = ()
+    asleep: tuple[Pod, ...] = ()
+
+    def __add__(self, other: "Going") -> "Going":
+        """Both together."""
+        return Going(self.evicted + other.evicted, self.asleep + other.asleep)
+
+    def __bool__(self) -> bool:
+        """Whether any pod goes."""
+        return bool(self.evicted or self.asleep)
+
+
+Weight = tuple[Lateness, int, int, Price, Price]
+"""The last stage of those that are evicted, cards of those evicted and of those suspended, and what settles
+ties among equals."""
 
 
 class Contest(Protocol):
@@ -25,8 +47,8 @@ class Contest(Protocol):
         """Whether the whole gang finds a place now."""
         ...
 
-    def fits_without(self, uids: Iterable[PodUid]) -> bool:
-        """Whether it does once these pods are gone."""
+    def fits_with(self, going: Going) -> bool:
+        """Whether it does once these are evicted and suspended."""
         ...
 
     def might_fit_without(self, uids: Iterable[PodUid]) -> bool:
@@ -37,8 +59,12 @@ class Contest(Protocol):
         """A fresh count of which victims may go together."""
         ...
 
-    def price(self, pods: Iterable[Pod]) -> Price:
-        """What it costs."""
+    def may_go(self, going: Going) -> bool:
+        """Whether these may go together, as they go."""
+        ...
+
+    def weight(self, going: Going) -> Weight:
+        """What it costs. More of them never weigh less."""
         ...
 
 
@@ -66,12 +92,12 @@ class Reduction:
         spare: dict[int, list[Atom]] = {}
         allowance = self._contest.allowance()
         for candidate in listed:
-            whole = allowance.takes(candidate.pods)
-            if not whole and not (candidate.surplus and allowance.takes(candidate.surplus)):
+            able = allowance.most_of(candidate)
+            if not able:
                 continue
-            singles = [Atom((pod,), cards_of(pod), surplus=True) for pod in candidate.surplus]
+            singles = [Atom((pod,), cards_of(pod), surplus=True) for pod in candidate.surplus if pod in able]
             going = {pod.uid for pod in candidate.surplus}
-            rest = tuple(pod for pod in candidate.pods if whole and pod.uid not in going)
+            rest = tuple(pod for pod in able if pod.uid not in going)
             core = Atom(rest, sum(cards_of(pod) for pod in rest), surplus=False)
             cores.append(core)
             spare[id(core)] = singles
@@ -117,58 +143,61 @@ class Reduction:
 class Complete:
     """All choices of victims among few gangs, cheapest first as far as known; bounded by a count of tests."""
 
-    def __init__(
-        self, contest: Contest, listed: list[Candidate], best: tuple[Price, tuple[Pod, ...]] | None
-    ) -> None:
+    def __init__(self, contest: Contest, options: Sequence[Sequence[Going]], best: Going | None) -> None:
+        """``options``: of each gang, what may go of it, the cheapest first: see :func:`parts`.
+        ``best``: a choice that is known to be enough."""
         self._contest = contest
         self._best = best
-        self._options = [_options(candidate) for candidate in listed]
-        self._most = [candidate.pods for candidate in listed]
+        self._least = contest.weight(best) if best is not None else None
+        self._options = options
+        self._most = [_all_of(ways) for ways in options]
         self._tests = _COMPLETE_TESTS
 
-    def run(self) -> tuple[Price, tuple[Pod, ...]] | None:
+    def run(self) -> Going | None:
         """The best choice found."""
-        self._descend(0, ())
+        self._descend(0, Going())
         return self._best
 
-    def _test(self, pods: tuple[Pod, ...]) -> bool:
-        self._tests -= 1
-        return self._contest.fits_without(pod.uid for pod in pods)
-
-    def _descend(self, depth: int, chosen: tuple[Pod, ...]) -> None:
+    def _descend(self, depth: int, chosen: Going) -> None:
         if self._tests <= 0:
             return
-        if self._best is not None and self._contest.price(chosen) >= self._best[0]:
+        weight = self._contest.weight(chosen)
+        if self._least is not None and weight >= self._least:
             return
-        if chosen and not self._contest.allowance().takes(chosen):
+        if chosen and not self._contest.may_go(chosen):
             return
-        if depth == len(self._options):
-            if self._test(chosen):
-                self._best = (self._contest.price(chosen), chosen)
-            return
-        rest = tuple(pod for pods in self._most[depth:] for pod in pods)
         self._tests -= 1
-        if not self._contest.might_fit_without(pod.uid for pod in (*chosen, *rest)):
+        if depth == len(self._options):
+            if self._contest.fits_with(chosen):
+                self._best, self._least = chosen, weight
+            return
+        rest = [uid for uids in self._most[depth:] for uid in uids]
+        gone = [pod.uid for pod in (*chosen.evicted, *chosen.asleep)]
+        if not self._contest.might_fit_without((*gone, *rest)):
             return
         for option in self._options[depth]:
-            self._descend(depth + 1, (*chosen, *option))
+            self._descend(depth + 1, chosen + option)
 
 
-def _options(candidate: Candidate) -> list[tuple[Pod, ...]]:
+def _all_of(ways: Iterable[Going]) -> tuple[PodUid, ...]:
+    return tuple(dict.fromkeys(pod.uid for going in ways for pod in (*going.evicted, *going.asleep)))
+
+
+def parts(candidate: Candidate) -> list[tuple[Pod, ...]]:
     """What may go of one gang: no pod, some surplus, or all of it; cheapest first."""
     view = candidate.view
     spare = len(candidate.pods) + len(view.succeeded) - view.gang.min_member
     # Skip tasks at their minimum: enumerating their sets explodes.
     able = [pod for pod in candidate.pods if may_go(view, candidate.pods, {pod.uid})]
-    options: list[tuple[Pod, ...]] = [()]
+    found: list[tuple[Pod, ...]] = [()]
     for count in range(1, min(spare, len(able), len(candidate.pods) - 1) + 1):
         for group in combinations(able, count):
-            if len(options) >= _MAX_SUBSETS:
+            if len(found) >= _MAX_SUBSETS:
                 break
             if may_go(view, candidate.pods, {pod.uid for pod in group}):
-                options.append(group)
-    options.append(candidate.pods)
-    return sorted(options, key=lambda pods: sum(cards_of(pod) for pod in pods))
+                found.append(group)
+    found.append(candidate.pods)
+    return sorted(found, key=lambda pods: sum(cards_of(pod) for pod in pods))
 
 
 def cards_of(pod: Pod) -> int:

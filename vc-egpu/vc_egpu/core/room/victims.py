@@ -294,6 +294,12 @@ class Allowance:
         self._free = host_free
         return self
 
+    def most_of(self, candidate: Candidate) -> tuple[Pod, ...]:
+        """All of the gang, or as much of its surplus as may go as well. They are taken."""
+        if self.takes(candidate.pods):
+            return candidate.pods
+        return tuple(pod for pod in candidate.surplus if self.takes((pod,)))
+
     def takes(self, pods: Iterable[Pod]) -> bool:
         """Whether these may go as well. If so they are taken."""
         listed = list(pods)
