@@ -124,14 +124,22 @@ def _slept(trial: Trial, uids: Iterable[PodUid]) -> Iterator[None]:
 
 
 def make_room_for_some(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
-    """Room for as many of the members as can have it, all of them, half of them, ... one of them."""
-    count = len(members)
-    while count:
+    """Room for as many of the members as can have it, the first ones first."""
+    best: Room | None = None
+    enough, too_many = 0, len(members) + 1
+    while enough + 1 < too_many and not (best is not None and trial.effort.spent):
+        count = (enough + too_many) // 2 if too_many <= len(members) else len(members)
         room = make_room(trial, view, members[:count])
-        if room is not None:
+        if isinstance(room, Patience):
             return room
-        count //= 2
-    return None
+        if room is None:
+            too_many = count
+        else:
+            trial.unseat(room.seated)  # more of them are tried on the same ledger
+            best, enough = room, count
+    if best is not None:
+        trial.reseat(best.seated)
+    return best
 
 
 class _Contest:
