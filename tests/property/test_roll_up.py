@@ -1,4 +1,4 @@
-"""What queues deserve and are guaranteed adds up through their parents: random trees against spelt-out rules."""
+"""What queues deserve and are guaranteed adds up through parents: random trees against spelt-out rules."""
 
 import random
 

@@ -70,4 +70,4 @@ class Offers:
 
 
 _MORE: Final = Offer(stretched=True, enforced=True)
-"""Of a model that no node offers nothing is said here."""
+"""What is taken for a model that no node offers: nothing is said here."""

@@ -80,7 +80,7 @@ def of_pod(spec: Json, annotations: Json, path: str) -> list[str]:
 def of_limits(ask: PodAsk, annotations: Json, offers: Offers, path: str) -> list[str]:
     """Warnings about limits of shares that no node enforces, and about memory that spills nowhere.
 
-    ``path``: of the object, empty for a pod itself. Of models that no node offers nothing is said.
+    ``path``: of the object, empty for a pod itself. Nothing is said of models that no node offers.
     """
     asks = [one for way in ask.ways for one in way.containers.values()]
     shares = [one for one in asks if not (one.whole or one.native or one.slice)]

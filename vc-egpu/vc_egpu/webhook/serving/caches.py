@@ -1,6 +1,6 @@
 """Live copies of what reviews look at: queues, namespaces, PodGroups, Jobs' metadata, priority classes.
 
-Of nodes it keeps what they offer of each model. Only warnings go by that, so no review waits for it.
+It keeps what nodes offer of each model. Only warnings go by that, so no review waits for it.
 """
 
 import threading
