@@ -21,13 +21,14 @@ from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.cluster import NodeName, Pod, PodUid
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Eviction, Suspension
-from vc_egpu.core.placing.place import Group, groups_of, place
+from vc_egpu.core.placing.place import Group, are_exact, groups_of, place
 from vc_egpu.core.room.causes import Price, hunts_for, taking
 from vc_egpu.core.room.hunt import Hunt
 from vc_egpu.core.room.lateness import Lateness, lateness, stages
 from vc_egpu.core.room.reclaim import Excess, accounts, asked
 from vc_egpu.core.room.reduce import Atom, Complete, Going, Reduction, Weight, parts
 from vc_egpu.core.room.relief import Relief
+from vc_egpu.core.room.row_count import RowCount
 from vc_egpu.core.room.victims import (
     Allowance,
     Candidate,
@@ -157,6 +158,7 @@ class _Contest:
         self._relief = Relief(trial, view.gang.queue, ask) if hunt.relieves is not None else None
         self._suspends = False
         self._late: dict[str, Lateness] = {}
+        self._gains: dict[tuple[int, bool, tuple[PodUid, ...]], int] = {}
         self._evicted: tuple[Pod, ...] = ()
         """Victims that are settled: the allowance for further ones counts them."""
         # Suspended pods move to the host before the evicted ones have left it.
@@ -237,11 +239,25 @@ class _Contest:
             return False
         if not self._enough_places():
             return False
+        if are_exact(self._groups):
+            self._trial.effort.placed(1, len(self._trial.index.nodes))
+            return True
         seated = place(self._trial, self._view, self._members, effort=_EFFORT)
         if seated is None:
             return False
         self._trial.unseat(seated)
         return True
+
+    def row_count(self) -> RowCount | None:
+        """The places that there are now; None where these do not tell whether the whole gang fits."""
+        if self._relief is not None or not are_exact(self._groups):
+            return None
+        return RowCount(self._trial.ledger, self._groups[0])
+
+    def rows_of(self, pods: Iterable[Pod]) -> tuple[int, ...]:
+        """Where these pods are booked."""
+        bookings = self._trial.bookings_of(pod.uid for pod in pods)
+        return tuple({booking.row: None for booking in bookings})
 
     def _enough_places(self) -> bool:
         return are_enough(self._trial.ledger, self._groups)
@@ -412,10 +428,7 @@ class _Contest:
         best: tuple[Price, tuple[Pod, ...]] | None = None
         # Not all gangs of a queue that gives back may go together: its small ones may do, or a large one.
         for able in (listed, listed[::-1]) if self._hunt.cause is Cause.RECLAIM else (listed,):
-            for order in self._orders(able):
-                found = Reduction(self).run(able, order) if able else None
-                if found is None:
-                    break
+            for found in Reduction(self, able).run(self._orders(able)) if able else ():
                 priced = (self.price(found), found)
                 best = min(best, priced, key=lambda entry: entry[0]) if best is not None else priced
         return best[1] if best is not None else None
@@ -455,7 +468,14 @@ class _Contest:
             yield lambda atom: (self._gain(atom), -atom.cards)
 
     def _gain(self, atom: Atom) -> int:
-        """How many more places there are once the atom alone is gone."""
+        """How many more places there are once the atom alone is gone. Several orders ask for it."""
+        mark = (self._trial.ledger.signature, self._suspends, tuple(pod.uid for pod in atom.pods))
+        known = self._gains.get(mark)
+        if known is None:
+            known = self._gains[mark] = self._more_places(atom)
+        return known
+
+    def _more_places(self, atom: Atom) -> int:
         ledger = self._trial.ledger
         rows = np.array(
             sorted({ledger.rows[pod.node] for pod in atom.pods if pod.node in ledger.rows}), np.int64

@@ -1,6 +1,6 @@
 """The search for a set of victims: give back what is not needed, or compare all choices of few."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Protocol
@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from vc_egpu.core.model.cluster import Pod, PodUid
 from vc_egpu.core.room.causes import Price
 from vc_egpu.core.room.lateness import Lateness
+from vc_egpu.core.room.row_count import RowCount
 from vc_egpu.core.room.victims import Allowance, Candidate, may_go
 
 _COMPLETE_TESTS: Final = 400
@@ -55,6 +56,14 @@ class Contest(Protocol):
         """False only if it does not fit whichever of these pods are gone."""
         ...
 
+    def row_count(self) -> RowCount | None:
+        """The places that there are now; None where these do not tell whether the whole gang fits."""
+        ...
+
+    def rows_of(self, pods: Iterable[Pod]) -> tuple[int, ...]:
+        """Where these pods are booked."""
+        ...
+
     def allowance(self) -> Allowance:
         """A fresh count of which victims may go together."""
         ...
@@ -75,61 +84,121 @@ class Atom:
     pods: tuple[Pod, ...]
     cards: int
     surplus: bool
+    rows: tuple[int, ...] = ()
+    """Where they are booked."""
+
+
+Order = Callable[[Atom], tuple[float, ...]]
+"""What is given back first: the smallest."""
 
 
 class Reduction:
-    """All candidates go; then as much as possible is given back, in one order."""
+    """All candidates go; then as much as possible is given back, in one order after the other."""
 
-    def __init__(self, contest: Contest) -> None:
+    def __init__(self, contest: Contest, listed: Sequence[Candidate]) -> None:
         self._contest = contest
         self._lifted: dict[int, Callable[[], None]] = {}
-
-    def run(
-        self, listed: list[Candidate], order: Callable[[Atom], tuple[float, ...]]
-    ) -> tuple[Pod, ...] | None:
-        """The victims left at the end; None if the gang does not fit even without all candidates."""
-        cores: list[Atom] = []
-        spare: dict[int, list[Atom]] = {}
-        allowance = self._contest.allowance()
+        self._at_first: RowCount | None = None
+        """Places while all are gone; None where places alone do not tell."""
+        self._count: RowCount | None = None
+        self._cores: list[Atom] = []
+        self._spare: dict[int, list[Atom]] = {}
+        """By core, the members above the minimum."""
+        allowance = contest.allowance()
         for candidate in listed:
             able = allowance.most_of(candidate)
             if not able:
                 continue
-            singles = [Atom((pod,), cards_of(pod), surplus=True) for pod in candidate.surplus if pod in able]
+            spare = [pod for pod in candidate.surplus if pod in able]
+            singles = [self._atom((pod,), surplus=True) for pod in spare]
             going = {pod.uid for pod in candidate.surplus}
             rest = tuple(pod for pod in able if pod.uid not in going)
-            core = Atom(rest, sum(cards_of(pod) for pod in rest), surplus=False)
-            cores.append(core)
-            spare[id(core)] = singles
-        everything = [*cores, *(atom for singles in spare.values() for atom in singles)]
-        ranks = {id(atom): order(atom) for atom in everything}
-        for atom in everything:
-            self._lift(atom)
-        try:
-            if not self._contest.fits():
-                return None
-            self._give_back(sorted(cores, key=lambda atom: ranks[id(atom)]))
-            free = [single for core in cores if id(core) not in self._lifted for single in spare[id(core)]]
-            self._give_back(sorted(free, key=lambda atom: ranks[id(atom)]))
-            return tuple(pod for atom in everything if id(atom) in self._lifted for pod in atom.pods)
-        finally:
-            for atom in everything:
-                self._return(atom)
+            core = self._atom(rest, surplus=False)
+            self._cores.append(core)
+            self._spare[id(core)] = singles
+        self._all = [*self._cores, *(atom for singles in self._spare.values() for atom in singles)]
 
-    def _give_back(self, atoms: list[Atom]) -> None:
-        """Give back as many as possible, first ones first; by halves, so that few tests do."""
-        if not atoms:
+    def run(self, orders: Iterable[Order]) -> Iterator[tuple[Pod, ...]]:
+        """The victims that each order leaves at the end; none if the gang does not fit even without all."""
+        if not self._is_enough():
             return
+        rankings = [{id(atom): order(atom) for atom in self._all} for order in orders]
+        tried: set[tuple[int, ...]] = set()
+        try:
+            for ranks in rankings:
+                sequence = tuple(sorted(ranks, key=ranks.__getitem__))
+                if sequence not in tried:  # equal ones leave the same
+                    tried.add(sequence)
+                    yield self._reduce(ranks)
+        finally:
+            self._return_all()
+
+    def _is_enough(self) -> bool:
+        try:
+            self._lift_all()
+            fits = self._contest.fits()
+            self._at_first = self._contest.row_count() if fits else None
+            return fits
+        finally:
+            self._return_all()
+
+    def _reduce(self, ranks: Mapping[int, tuple[float, ...]]) -> tuple[Pod, ...]:
+        self._lift_all()
+        self._count = self._at_first.copy() if self._at_first is not None else None
+        self._give_back(sorted(self._cores, key=lambda atom: ranks[id(atom)]))
+        spare = (self._spare[id(core)] for core in self._cores if id(core) not in self._lifted)
+        free = [single for singles in spare for single in singles]
+        self._give_back(sorted(free, key=lambda atom: ranks[id(atom)]))
+        return tuple(pod for atom in self._all if id(atom) in self._lifted for pod in atom.pods)
+
+    def _lift_all(self) -> None:
+        for atom in self._all:
+            if id(atom) not in self._lifted:
+                self._lift(atom)
+
+    def _return_all(self) -> None:
+        for atom in self._all:
+            self._return(atom)
+
+    def _give_back(self, atoms: Sequence[Atom]) -> None:
+        """Give back as many as possible, first ones first; more and more at once, so that few tests do."""
+        at, size = 0, 1
+        while at < len(atoms):
+            part = atoms[at : at + size]
+            if not self._returns(part):
+                self._give_back_some(part)
+            at, size = at + len(part), 2 * size
+
+    def _give_back_some(self, atoms: Sequence[Atom]) -> None:
+        """The same for such as cannot all be given back."""
+        if len(atoms) < 2:
+            return
+        first, rest = atoms[: len(atoms) // 2], atoms[len(atoms) // 2 :]
+        if self._returns(first):
+            self._give_back_some(rest)
+        else:
+            self._give_back_some(first)
+            self._give_back(rest)
+
+    def _returns(self, atoms: Iterable[Atom]) -> bool:
+        """Give all of these back if the gang fits all the same."""
         for atom in atoms:
             self._return(atom)
-        if self._contest.fits():
-            return
+        if self._is_enough_with(atoms):
+            return True
         for atom in atoms:
             self._lift(atom)
-        if len(atoms) > 1:
-            half = len(atoms) // 2
-            self._give_back(atoms[:half])
-            self._give_back(atoms[half:])
+        return False
+
+    def _is_enough_with(self, atoms: Iterable[Atom]) -> bool:
+        """Whether the gang fits now that these have been given back."""
+        if self._count is None:
+            return self._contest.fits()
+        return self._count.is_enough_after(row for atom in atoms for row in atom.rows)
+
+    def _atom(self, pods: tuple[Pod, ...], *, surplus: bool) -> Atom:
+        cards = sum(cards_of(pod) for pod in pods)
+        return Atom(pods, cards, surplus, self._contest.rows_of(pods))
 
     def _lift(self, atom: Atom) -> None:
         self._lifted[id(atom)] = self._contest.take(pod.uid for pod in atom.pods)
