@@ -1,7 +1,7 @@
 """A long life of a busy cluster on a virtual clock: prints one JSON object as its last line.
 
     python e2e/soak_sim.py [--decisions 1000000] [--nodes 64] [--seed 1] [--seconds 1800] [--lives 2]
-                           [--usage-half-life-s 0]
+                           [--usage-half-life-s 0] [--moves-per-hour 0]
 
 The real ``decide`` decides for 64 nodes of eight cards. Ten tenants below two parents submit gangs of 1 to 64
 from a heavy tail, of three classes; half of the tenants always have work. They have weights 1 to 4, deserved
@@ -15,6 +15,10 @@ and no decisions. Cheap invariants are checked at each call, all of them at ever
 ``jain_dominant_share`` is Jain's index over tenants that always have work: their parts of cards over time,
 divided by what they deserve. ``longest_wait_ratio`` is the wait divided by the own run time, 99th percentile.
 ``--seconds`` ends the run early, and ``decisions`` says how far it came.
+
+With ``--moves-per-hour`` above 0 gangs are moved: for those that wait longer than a minute, and so that less
+is left over. ``moves`` has the gangs that left their cards for it, and those that have arrived since. A gang
+that comes back to its old cards, or is moved once more within an hour, is a violation.
 """
 
 import argparse
@@ -31,6 +35,7 @@ from typing import Any, Final
 
 from vc_egpu.core.books.state import index_of
 from vc_egpu.core.check import invariants
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     Card,
     CardAsk,
@@ -46,8 +51,8 @@ from vc_egpu.core.model.cluster import (
     Resources,
     ShareClass,
 )
-from vc_egpu.core.model.plan import Plan
-from vc_egpu.core.model.policy import Policy, RecentUse
+from vc_egpu.core.model.plan import Eviction, Plan
+from vc_egpu.core.model.policy import OURS, Mix, Moving, PodClass, Policy, RecentUse
 from vc_egpu.core.queues.recent import averaged
 from vc_egpu.sim.world import World
 
@@ -92,15 +97,23 @@ class Tally:
     violations: list[str] = field(default_factory=list)
     wait_ratios: list[float] = field(default_factory=list)
     evictions: Counter[str] = field(default_factory=Counter)
+    moves: Counter[str] = field(default_factory=Counter)
     most_evictions: int = 0
 
 
 class Soak:
     """The cluster, its tenants, and what happens to them."""
 
-    def __init__(self, nodes: int, seed: int, half_life_s: float = 0.0) -> None:
+    def __init__(self, nodes: int, seed: int, half_life_s: float = 0.0, moves_per_hour: int = 0) -> None:
         self.rng = random.Random(seed)
-        self.world = World(Policy(recent=RecentUse(half_life_s)), {"h20": H20_MIB})
+        policy = Policy(recent=RecentUse(half_life_s))
+        if moves_per_hour:
+            moving = Moving(True, True, per_hour=moves_per_hour, after_s=60.0)
+            policy = replace(policy, binpack=OURS, mix=_mix(), moving=moving)
+        self.world = World(policy, {"h20": H20_MIB})
+        self._moved: dict[str, tuple[float, frozenset[CardId]]] = {}
+        """By gang, when it left its cards for others, and which those were."""
+        self._arrived: set[str] = set()
         self.tally = Tally()
         self.lives: dict[str, Life] = {}
         self.born = 0
@@ -246,12 +259,16 @@ class Soak:
             self.world.policy = replace(policy, recent=recent)
         plan = self.world.decide(only)
         self._judge(plan)
+        going = (*plan.evictions, *(e for admission in plan.admissions for e in admission.evictions))
+        for eviction in going:
+            if eviction.cause is Cause.DEFRAGMENTATION:
+                self._leaves(eviction)
         self.world.apply(plan)
         self._note(plan)
         if self.tally.decisions % ALL_INVARIANTS_EVERY == 0:
             found = invariants.check(self.world.snapshot(), before=before, lowered=frozenset())
             self.tally.violations += [str(violation) for violation in found]
-        if plan.admissions or plan.withdrawals or plan.ready or plan.resumes or plan.evictions:
+        if plan.admissions or plan.withdrawals or plan.ready or plan.resumes or plan.evictions or plan.moves:
             # Victims take a moment to leave. What is written is one more event.
             self._later(self.rng.uniform(1.0, 10.0), self._leave)
 
@@ -271,8 +288,35 @@ class Soak:
                     self.tally.violations.append(f"{eviction.gang} is of high priority and goes")
                 self.tally.evictions[str(eviction.cause)] += 1
 
+    def _leaves(self, eviction: Eviction) -> None:
+        """A gang leaves its cards for others. One that is told twice is the same move."""
+        pods, now = self.world.snapshot().pods, self.world.now
+        there = [pods[uid] for uid in eviction.pods if pods[uid].phase is PodPhase.PLACED]
+        if not there:
+            return
+        before = self._moved.get(eviction.gang)
+        if before is not None and now - before[0] < 3600:
+            self.tally.violations.append(f"{eviction.gang} is moved once more within an hour")
+        cards = frozenset(share.card for pod in there for _, share in pod.shares)
+        self._moved[eviction.gang] = (now, cards)
+        self.tally.moves["left"] += 1
+        if eviction.gang in self.lives and eviction.whole:
+            self.lives[eviction.gang].started = None
+
+    def _arrives(self, key: str, pods: list[Pod]) -> None:
+        """A gang that was moved has its next place: not one of those that it left."""
+        known = self._moved.get(key)
+        if known is None or key in self._arrived:
+            return
+        self._arrived.add(key)
+        self.tally.moves["arrived"] += 1
+        back = known[1] & {share.card for pod in pods for _, share in pod.shares}
+        if back == known[1]:
+            self.tally.violations.append(f"{key} is back on the cards that it left")
+
     def _note(self, plan: Plan) -> None:
-        for eviction in (e for admission in plan.admissions for e in admission.evictions if e.whole):
+        going = (*plan.evictions, *(e for admission in plan.admissions for e in admission.evictions))
+        for eviction in (e for e in going if e.whole):
             life = self.lives.get(eviction.gang)
             if life is not None:
                 life.evicted += 1
@@ -281,6 +325,7 @@ class Soak:
             life = self.lives.get(key)
             pods = self.world.pods_of(key)
             if life is not None and life.started is None and _all_run(pods):
+                self._arrives(key, pods)
                 if not life.evicted:
                     self.tally.wait_ratios.append((self.world.now - life.submitted) / life.runtime_s)
                 life.started = self.world.now
@@ -297,9 +342,21 @@ def jain(shares: list[float]) -> float:
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
-def live(seed: int, nodes: int, decisions: int, seconds: float, half_life_s: float) -> dict[str, Any]:
+def _mix() -> Mix:
+    """What the tenants ask for: see :meth:`Soak._shape`."""
+    parts = [(H20_MIB, 100, 0.5)]
+    parts += [(H20_MIB // div, cores, 0.5 / 6) for div in (4, 2) for cores in (0, 25, 50)]
+    return Mix(
+        tuple(PodClass(1000, 1, mib, cores, "h20", cores == 100, False, PodShape(), frequency)
+              for mib, cores, frequency in parts)
+    )  # fmt: skip
+
+
+def live(
+    seed: int, nodes: int, decisions: int, seconds: float, *, half_life_s: float, moves_per_hour: int
+) -> dict[str, Any]:
     """One life, as the numbers that can be put together with those of other lives."""
-    soak, began = Soak(nodes, seed, half_life_s), time.perf_counter()
+    soak, began = Soak(nodes, seed, half_life_s, moves_per_hour), time.perf_counter()
     soak.begin()
     while soak.tally.decisions < decisions and time.perf_counter() - began < seconds:
         soak.world.engine.step()
@@ -322,6 +379,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1800.0, help="end after so long in any case")
     parser.add_argument("--lives", type=int, default=2, help="clusters that live at the same time")
     parser.add_argument("--usage-half-life-s", type=float, default=0.0, help="as of the controller")
+    parser.add_argument("--moves-per-hour", type=int, default=0, help="gangs moved; 0: none ever is")
     flags = parser.parse_args()
     began = time.perf_counter()
     each = -(-flags.decisions // flags.lives)
@@ -331,6 +389,7 @@ def main() -> int:
         decisions=each,
         seconds=flags.seconds,
         half_life_s=flags.usage_half_life_s,
+        moves_per_hour=flags.moves_per_hour,
     )
     with ProcessPoolExecutor(flags.lives) as pool:
         lives = list(pool.map(one, range(flags.seed, flags.seed + flags.lives)))
@@ -354,6 +413,7 @@ def figures(lives: list[dict[str, Any]], took_s: float) -> dict[str, Any]:
         "jain_dominant_share": round(min(life["jain"] for life in lives), 4),
         "longest_wait_ratio": round(ratios[int(0.99 * (len(ratios) - 1))], 2),
         "evictions_by_cause": dict(sorted(evictions.items())),
+        "moves": dict(sum((tally.moves for tally in tallies), Counter[str]())),
         "evictions_per_gang_max": max(tally.most_evictions for tally in tallies),
         "gangs": sum(life["gangs"] for life in lives),
         "virtual_hours": round(sum(life["virtual_hours"] for life in lives), 1),

@@ -26,6 +26,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "room",
         "waiting",
         "standing",
+        "moving",
         "admit",
         "choice",
         "decide",
@@ -109,7 +110,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "output",
         "main",
     ),
-    "vc_egpu.whatif": ("hypothesis", "changes", "answers"),
+    "vc_egpu.whatif": ("hypothesis", "changes", "answers", "moves"),
     "vc_egpu.cli": (
         "main",
         "exit_status",

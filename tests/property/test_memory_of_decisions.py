@@ -16,7 +16,7 @@ from vc_egpu.core.model.cluster import PodPhase
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.placing.place import groups_of
-from vc_egpu.core.room.row_count import RowCount
+from vc_egpu.core.room.reduce import RowCount
 from vc_egpu.core.trial.trial import Trial
 
 NODES, LIVES = 12, 2

@@ -18,6 +18,7 @@ After every command the invariants are checked. The commands::
                                             min-runtime=600 (seconds)
     submit train queue=q class=low members=4 h20=1 memory=60Gi cores=100 cpu=4
                                             a gang; also min=2, single, value=1000, gate=foo.io/bar, whole,
+                                            restartable (a user says so of one that is not low),
                                             native, spill, limit=8Gi (the container's own memory limit),
                                             ram=1Gi, node=label:value, tolerate=key, port=80,
                                             card-policy=, node-policy=, use-cards=n1/0;n1/1, avoid-cards=,
@@ -54,7 +55,7 @@ After every command the invariants are checked. The commands::
     refused g 2 n1 costly                   the scheduler refused its plan: its pods come back gated, next at
                                             most 2 of them go to a node, n1 is left out, and others had gone
                                             for it
-    setting reclaim-by-weight | setting no-reclaim
+    setting reclaim-by-weight | setting no-reclaim | setting moves
                                             the controller runs with this option
     tick 30                                 seconds pass
     cards | pods g                          who is where
@@ -83,6 +84,7 @@ from vc_egpu.core.model.cluster import (
     Taint,
 )
 from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.policy import Moving
 from vc_egpu.sim.world import Tasks, World
 
 _PREFIX = "volcano.sh/"
@@ -245,6 +247,7 @@ class Script:
             created=self.world.now + self._submitted / 1000,
             min_task_member=asks.minimums(words),
             single="single" in flags,
+            restartable="restartable" in flags,
             template=tasks if "template" in flags else (),
         )
         self._submitted += 1
@@ -349,6 +352,8 @@ class Script:
         changes: dict[str, dict[str, Any]] = {
             "reclaim-by-weight": {"reclaim_by_weight": True},
             "no-reclaim": {"reclaim": False},
+            "moves": {"moving": Moving(for_waiting=True)},
+            "moves-one-an-hour": {"moving": Moving(for_waiting=True, per_hour=1)},
         }
         self.world.policy = replace(self.world.policy, **changes[words[0]])
 

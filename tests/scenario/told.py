@@ -2,7 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 
-from vc_egpu.core.model.cluster import Pod, PodPhase, PodUid, ShareClass, Snapshot, SuspensionState, class_of
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import (
+    Move,
+    Pod,
+    PodPhase,
+    PodUid,
+    ShareClass,
+    Snapshot,
+    SuspensionState,
+    class_of,
+)
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.sim.world import World
@@ -18,9 +28,13 @@ def story(plan: Plan, world: World) -> list[str]:
             lines.append(f"claim {' '.join(claimed)} for {key}")
         elif (known := world.gang(key).reservation) is not None and known.members:
             lines.append(f"claim nothing for {key} any more")
+    for key, move in plan.moves.items():
+        lines.append(_moved(key, move))
     pods = world.snapshot().pods
     for going in plan.evictions:
-        lines.append(f"evict {going.gang}, it cannot be brought back: {_names(pods, going.pods)}")
+        moves = going.cause is Cause.DEFRAGMENTATION
+        why = "it has other cards" if moves else "it cannot be brought back"
+        lines.append(f"evict {going.gang}, {why}: {_names(pods, going.pods)}")
     lines += [f"suspend {wish.gang} as wished: {_names(pods, wish.pods)}" for wish in plan.suspensions]
     lines += [f"resume {entry.gang}: {_names(pods, entry.pods)}" for entry in plan.resumes]
     names_by_key = {str(pod.uid): pod.name for pod in pods.values()}
@@ -55,6 +69,16 @@ def story(plan: Plan, world: World) -> list[str]:
         ):
             lines.append(f"{verdict.reason.value} {key}: {verdict.message}")
     return lines
+
+
+def _moved(key: str, move: Move | None) -> str:
+    if move is None:
+        return f"{key} stays where it is"
+    if not move.places:
+        return f"{key} has moved"
+    claimed = [str(share.card) for place in move.places.values() for _, share in place.shares]
+    why = f"so that {move.whom} fits" if move.whom else f"{move.won_milli} thousandths of a card are won"
+    return f"move {key} to {' '.join(claimed)}, {why}"
 
 
 def cards(snapshot: Snapshot) -> list[str]:

@@ -1,4 +1,4 @@
-"""The table of causes: every cause has its row. Priority, guarantee and reclaim take gangs."""
+"""The table of causes: every cause has its row, and four of them take gangs."""
 
 from unit.core import make
 from vc_egpu.core.books.state import index_of
@@ -40,6 +40,7 @@ def test_only_low_gangs_are_taken_for_priority() -> None:
         Cause.PRIORITY,
         Cause.GUARANTEE,
         Cause.RECLAIM,
+        Cause.DEFRAGMENTATION,
     }
     tried = trial()
     view = tried.index.view("high")

@@ -1,6 +1,8 @@
 """What a PodGroup remembers, and what hostile texts make of it."""
 
 import pytest
+from unit.core import make
+from vc_egpu.core.model.cluster import CardId, MemberPlacement, Move, NodeName, PodUid, Share
 from vc_egpu.volcano.codec import cluster_codec, gang_notes
 from vc_egpu.volcano.words import names
 
@@ -28,3 +30,54 @@ def test_a_queue_tells_its_minimum_run_time(text: str | None, span_s: float | No
     annotations = {} if text is None else {names.MIN_RUNTIME: text}
     queue = cluster_codec.queue({"metadata": {"name": "q", "annotations": annotations}})
     assert queue.min_runtime_s == span_s
+
+
+NODES = {NodeName("n1"): make.node("n1", 2)}
+MOVE = Move(
+    5.0,
+    {"w/0": MemberPlacement(NodeName("n1"), (("main", Share(CardId("n1/1"), 100, 10)),))},
+    frozenset({PodUid("11111111-2222-4333-8444-555555555555")}),
+    "ns/large",
+    {"volcano.sh/vgpu-h20": 1},
+    2000,
+)
+
+
+def test_a_move_comes_back() -> None:
+    text = gang_notes.encode_move(MOVE, "u", NODES)
+    assert gang_notes.decode_move(text, "u", NODES) == MOVE
+    assert gang_notes.claims(text)
+
+
+def test_a_move_for_another_group_or_other_cards_claims_nothing_and_still_counts() -> None:
+    text = gang_notes.encode_move(MOVE, "u", NODES)
+    past = Move(5.0, whom="ns/large", won_milli=2000)
+    assert gang_notes.decode_move(text, "other", NODES) == past
+    assert gang_notes.decode_move(text, "u", {NodeName("n1"): make.node("n1", 3)}) == past
+    assert gang_notes.decode_move(text, "u", {}) == past
+
+
+def test_a_move_that_is_over_comes_back() -> None:
+    past = Move(5.0, whom="ns/large", won_milli=2000)
+    text = gang_notes.encode_move(past, "u", NODES)
+    assert gang_notes.decode_move(text, "u", NODES) == past
+    assert not gang_notes.claims(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "[]", "{}", '{"at": -1}', '{"at": 1, "won": "x"}', '{"version": 2}']
+)
+def test_garbage_is_no_move(text: str) -> None:
+    assert gang_notes.decode_move(text, "u", NODES) is None
+
+
+@pytest.mark.parametrize("claim", ["{}", '{"version": 1}', '{"nodes": 3}'])
+def test_a_claim_that_is_garbage_claims_nothing(claim: str) -> None:
+    assert gang_notes.decode_move(f'{{"at": 7, "claim": {claim}}}', "u", NODES) == Move(7.0)
+
+
+def test_a_pod_group_tells_that_its_gang_may_be_restarted() -> None:
+    metadata = {"namespace": "ns", "name": "g", "uid": "u", "resourceVersion": "1"}
+    for text, restartable in (("true", True), ("yes", False)):
+        document = {"metadata": {**metadata, "annotations": {names.RESTARTABLE: text}}}
+        assert cluster_codec.group(document).gang.restartable is restartable

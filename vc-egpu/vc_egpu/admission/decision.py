@@ -13,6 +13,7 @@ from vc_egpu.admission.figures import Figures
 from vc_egpu.admission.garbage_collector import Collector
 from vc_egpu.core.books.state import index_of
 from vc_egpu.core.decide import decide
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Instant, Snapshot
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Mix, Policy
@@ -100,5 +101,15 @@ def without_admissions(plan: Plan) -> Plan:
     stopped = Verdict(Reason.WAITING_FOR_GATE, "admitting is stopped by the operator")
     begun = (*(admission.gang for admission in plan.admissions), *plan.choices)
     verdicts = {**plan.verdicts, **dict.fromkeys(begun, stopped)}
-    # Nor does any gang lose its place in the line.
-    return replace(plan, admissions=(), verdicts=verdicts, reservations={}, choices={})
+    # Nor does any gang lose its place in the line, or leave its cards for others.
+    moves = {key: move for key, move in plan.moves.items() if move is None or not move.places}
+    evictions = tuple(one for one in plan.evictions if one.cause is not Cause.DEFRAGMENTATION)
+    return replace(
+        plan,
+        admissions=(),
+        verdicts=verdicts,
+        reservations={},
+        choices={},
+        moves=moves,
+        evictions=evictions,
+    )

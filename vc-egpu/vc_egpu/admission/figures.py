@@ -7,7 +7,7 @@ from typing import Literal
 from prometheus_client import CollectorRegistry
 
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import Gang, PodUid, QueueName, ShareClass, class_of
+from vc_egpu.core.model.cluster import Gang, Move, PodUid, QueueName, ShareClass, class_of
 from vc_egpu.metrics.vocabulary import admission as vocabulary
 from vc_egpu.report.shares import CLASS_WORDS
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
@@ -36,6 +36,7 @@ class Figures:
         self._waits = vocabulary.GANG_WAIT_SECONDS.histogram(self.registry)
         self._binds = vocabulary.GANG_BIND_SECONDS.histogram(self.registry)
         self._evicted = vocabulary.PODS_EVICTED.counter(self.registry)
+        self._moved = vocabulary.GANGS_MOVED.counter(self.registry)
         self._suspended = vocabulary.PODS_SUSPENDED.counter(self.registry)
         self._outcomes = vocabulary.SUSPENSIONS.counter(self.registry)
         self._needed = vocabulary.NODES_NEEDED.gauge(self.registry)
@@ -56,6 +57,11 @@ class Figures:
         labels = (queue, CLASS_WORDS[share_class])
         self._admitted.labels(*labels).inc()
         self._waits.labels(*labels).observe(max(0.0, waited_s))
+
+    def moved(self, queue: QueueName, move: Move | None) -> None:
+        """A gang has claimed other cards, has come to them, or stays where it is."""
+        step = "given up" if move is None else "claimed" if move.places else "arrived"
+        self._moved.labels(queue, step).inc()
 
     def evicted(self, pods: Iterable[DecodedPod], cause: Cause) -> None:
         """These pods were asked to go."""

@@ -334,7 +334,8 @@ class Loop:
     def _review(self, clock: float) -> None:
         alone = without_group(self._mirror)
         # A suspended gang waits as well, though no verdict says so.
-        if self._verdicts.is_any_waiting() or self._mirror.state.somebody_is_away or alone:
+        moves = self._settings.policy.moving.for_fragments
+        if self._verdicts.is_any_waiting() or self._mirror.state.somebody_is_away or alone or moves:
             self._agenda.try_all(Why.REVIEW)
         for key in self._parts.missing.due(alone, clock):
             self._parts.executor.look_for_group(key)

@@ -12,7 +12,7 @@ from typing import Final
 
 from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S
 from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S
-from vc_egpu.core.model.policy import BINPACK_RULES, Policy, RecentUse
+from vc_egpu.core.model.policy import BINPACK_RULES, Moving, Policy, RecentUse
 from vc_egpu.volcano.words import names
 
 DEFAULT_MODELS: Final = "/etc/vc-egpu/models.yaml"
@@ -126,8 +126,8 @@ def parser() -> argparse.ArgumentParser:
         default="on",
         help="off: no page /metrics/shares, which has three series for each share",
     )
-    _add_growth(flags)
-    _add_drains(flags)
+    for add in (_add_growth, _add_moves, _add_drains):
+        add(flags)
     flags.add_argument("-v", "--verbose", action="store_true")
     return flags
 
@@ -140,6 +140,40 @@ def _add_growth(parser: argparse.ArgumentParser) -> None:
         help="file of groups of nodes that can grow: while gangs lack cards alone, keep one "
         "ProvisioningRequest for each model",
     )
+
+
+def _add_moves(parser: argparse.ArgumentParser) -> None:
+    """When gangs go to other cards."""
+    parser.add_argument(
+        "--defrag",
+        choices=("off", "waiting", "always"),
+        default="off",
+        help="waiting: low or restartable gangs move to other cards where one that waits long fits because "
+        "of it; always: also where less is left over in pieces, with --binpack=ours",
+    )
+    parser.add_argument(
+        "--defrag-per-hour", type=int, default=Moving().per_hour, help="so many gangs move at most"
+    )
+    parser.add_argument(
+        "--defrag-after-s",
+        type=float,
+        default=Moving().after_s,
+        help="nothing moves for a gang that was made less than this ago",
+    )
+    parser.add_argument(
+        "--defrag-hours",
+        type=_hours,
+        default=Moving().hours,
+        metavar="FROM-TO",
+        help="with always: hours of the day, in UTC, as 22-6, in which gangs move so that less is left over",
+    )
+
+
+def _hours(text: str) -> tuple[int, int]:
+    begin, sign, end = text.partition("-")
+    if not (sign and begin.isdecimal() and end.isdecimal() and int(begin) < 24 and int(end) <= 24):
+        raise argparse.ArgumentTypeError(f"{text!r} is not FROM-TO, as 22-6")
+    return int(begin), int(end)
 
 
 def _add_drains(parser: argparse.ArgumentParser) -> None:
@@ -220,6 +254,13 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         reserve_after_s=flags.reserve_after_s if flags.reserve_after_s > 0 else math.inf,
         max_gang_members=flags.max_gang_members,
         binpack=flags.binpack,
+        moving=Moving(
+            for_waiting=flags.defrag != "off",
+            for_fragments=flags.defrag == "always",
+            per_hour=max(0, flags.defrag_per_hour),
+            after_s=max(0.0, flags.defrag_after_s),
+            hours=flags.defrag_hours,
+        ),
     )
     return Settings(
         models=flags.models,

@@ -144,6 +144,13 @@ def _what_if(api: ApiConnection | None, namespace: str, options: argparse.Namesp
     return Answer(found, shown)
 
 
+def _defrag(api: ApiConnection | None, _namespace: str, options: argparse.Namespace) -> Answer:
+    """As what-if."""
+    moves = importlib.import_module("vc_egpu.cli.foresight.moves")
+    found = moves.run(api, options)
+    return Answer(found, moves.shown(found))
+
+
 def without_cluster(options: argparse.Namespace) -> Answer | None:
     """The answer of a command that needs no cluster; None for all others."""
     if options.command == "completion":
@@ -151,6 +158,8 @@ def without_cluster(options: argparse.Namespace) -> Answer | None:
         return Answer(script, Text(script.rstrip()))
     if options.command == "what-if" and options.snapshot is not None:
         return _what_if(None, options.namespace or "default", options)
+    if options.command == "defrag" and options.snapshot is not None:
+        return _defrag(None, "", options)
     if options.command != "tenant" or not tenants.needs_no_cluster(options):
         return None
     said = tenants.run(None, options)
@@ -173,5 +182,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "stop-admitting": _stop_admitting,
     "tenant": _tenant,
     "what-if": _what_if,
+    "defrag": _defrag,
 }
 """By the name that users type; the flags of each are in :mod:`.parser`."""

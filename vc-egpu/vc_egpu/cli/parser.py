@@ -52,6 +52,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("queues", "caps, use, who waits by reason", _queues),
         ("submit", submit.ABOUT, _submit),
         ("what-if", foresight.ABOUT, foresight.add_flags),
+        ("defrag", foresight.ABOUT_MOVES, foresight.add_move_flags),
         ("top", "what each container uses of its cards now", _top),
         ("events", "what was done for whom, and why", _events),
         ("history", "what happened to a Job", _history),

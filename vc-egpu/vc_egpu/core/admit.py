@@ -14,6 +14,7 @@ from vc_egpu.core.model.cluster import MemberPlacement, ShareClass
 from vc_egpu.core.model.findings import Finding, Limit, OverCap, Shortage
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Admission
+from vc_egpu.core.moving import underway
 from vc_egpu.core.placing.place import place, place_some, room_for
 from vc_egpu.core.queues import caps
 from vc_egpu.core.room import preempt, reclaim
@@ -180,7 +181,10 @@ class _Minimum(Attempt):
             if self._lacking(core) is not None or self._forbids(number) is not None:
                 continue
             tried = True
-            seated = place(trial, view, core)
+            kept = underway.seat(trial, view, core)
+            if len(kept) < len(core):
+                trial.unseat(kept)
+            seated = kept if len(kept) == len(core) else place(trial, view, core)
             if seated is not None:
                 trial.charge(
                     view.gang.queue,
@@ -367,7 +371,9 @@ def _seat_surplus(
 
 def _seat_some(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[Seated, ...]:
     """As many of these, which are charged, as find room; the others are charged no longer."""
-    seated = place_some(trial, view, members)
+    kept = underway.seat(trial, view, members)
+    there = {entry.member.key for entry in kept}
+    seated = (*kept, *place_some(trial, view, [m for m in members if m.key not in there]))
     keys = {entry.member.key for entry in seated}
     trial.charge(
         view.gang.queue,

@@ -14,6 +14,7 @@ from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
+from vc_egpu.core.moving import seek, underway
 from vc_egpu.core.queues import order
 from vc_egpu.core.room import lines
 from vc_egpu.core.standing import guaranteed, lending, plans_in_force, replacements, reservations, suspend
@@ -47,6 +48,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     plans_in_force.review(trial, record, snapshot)  # a. claims: what is booked for gangs that are not there
     guaranteed.book(trial)
     reservations.book(trial)
+    underway.review(trial, record)
     plans_in_force.withdraw_needless(trial, record)
     suspend.begin(trial, record)  # b. pauses that users wish, gangs that cannot come back
     for view in _turns(trial, record, only):  # 1. order
@@ -57,7 +59,9 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
             attempt.make_room()  # 4. make room
             attempt.hold()  # 5. hold
             attempt.say()  # 6. record: one verdict for every gang
+    underway.close(trial, record)
     reservations.review(trial, record, complete=only is None)
+    seek.seek(trial, record, complete=only is None)
     trial.close()
     return record.plan()
 

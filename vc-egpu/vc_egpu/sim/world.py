@@ -231,6 +231,8 @@ class World:
 
     def remember(self, plan: Plan) -> None:
         """Gangs with claims know of them from now on."""
+        for key, move in plan.moves.items():
+            self.state.put_gang(replace(self.gang(key), move=move))
         for key, reservation in plan.reservations.items():
             self.state.put_gang(replace(self.gang(key), reservation=reservation))
 
@@ -303,7 +305,7 @@ class World:
         plan = self.decide()
         for _ in range(rounds):
             standing = any(gang.plan is not None for gang in self.snapshot().gangs.values())
-            suspension = plan.suspensions or plan.resumes or plan.evictions
+            suspension = plan.suspensions or plan.resumes or plan.evictions or plan.moves
             if not (
                 plan.admissions or plan.withdrawals or plan.ready or plan.choices or suspension or standing
             ):

@@ -104,10 +104,7 @@ class Conductor:
             elif refusal:
                 verdicts[admission.gang] = refused[admission.gang] = Verdict(Reason.EXCEEDS_CAP, refusal)
                 self.work.mirror.bar(admission.gang, refusal, self.work.clock, now)
-        for key, choice in plan.choices.items():
-            self.plans.choose(key, choice)
-        for key, reservation in plan.reservations.items():
-            self.plans.reserve(key, reservation)
+        self.plans.note(plan)
         for resume in plan.resumes:
             self.suspending.resume(resume)
         for wish in plan.suspensions:
@@ -115,7 +112,7 @@ class Conductor:
                 wish.gang, wish.pods, Order(self.plans.next_id(), RULES[wish.cause].said(), wish.cause)
             )
         for eviction in plan.evictions:
-            self.victims.replace_broken(eviction)
+            self.victims.replace(eviction)
         decided = {w.gang for w in plan.withdrawals} | {r.gang for r in plan.ready}
         for key in self.work.mirror.waiting - decided:
             self.victims.make_room_for(key)
@@ -281,7 +278,7 @@ class Conductor:
                 # Where a note of a roll-back was to be left, its pods go without it.
                 if self.rolling.without_note(done.gang):
                     self.work.mirror.bar(done.gang, why, self.work.clock, now)
-            case "enqueue" | "reserve" | "choice":
+            case "enqueue" | "reserve" | "choice" | "move":
                 pass  # nothing was begun; tried again with the back-off
             case _:
                 assert_never(done.purpose)

@@ -10,8 +10,8 @@ from vc_egpu.admission.execution import steps, writes
 from vc_egpu.admission.execution.outcomes import GroupWrite
 from vc_egpu.admission.execution.results import Denied, Unknown, Written
 from vc_egpu.admission.state.gangs import Group, plan_for
-from vc_egpu.core.model.cluster import Instant, PodUid, Reservation
-from vc_egpu.core.model.plan import Admission
+from vc_egpu.core.model.cluster import Instant, Move, PodUid, Reservation
+from vc_egpu.core.model.plan import Admission, Plan
 from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import gang_notes, plans
@@ -114,6 +114,15 @@ class Plans:
         logger.info("gang %s: plan removed: %s", key, why)
         self.work.write("strip", key, group, writes.strip_patch(group.decoded, rolled_back))
 
+    def note(self, plan: Plan) -> None:
+        """What PodGroups are to remember from now on, besides plans."""
+        for key, choice in plan.choices.items():
+            self.choose(key, choice)
+        for key, reservation in plan.reservations.items():
+            self.reserve(key, reservation)
+        for key, move in plan.moves.items():
+            self.move(key, move)
+
     def reserve(self, key: str, reservation: Reservation | None) -> None:
         """Remember a gang's place in the line, and write what is claimed for it onto its PodGroup."""
         mirror = self.work.mirror
@@ -138,6 +147,25 @@ class Plans:
             return ""
         taken = group.decoded.annotation_bytes + len(group.decoded.plan_text)
         return text if room.fits(taken, names.RESERVED, text) else ""
+
+    def move(self, key: str, move: Move | None) -> None:
+        """Write which cards are claimed for a gang that moves, or that it has come or stays."""
+        group = self.work.mirror.groups.get(key)
+        if group is None or not self.work.is_free(key):
+            return  # the next decision says so again
+        text = ""
+        if move is not None:
+            try:
+                text = gang_notes.encode_move(move, group.decoded.gang.uid, self.work.mirror.nodes)
+            except (PlanTooLargeError, KeyError):
+                return
+        taken = group.decoded.annotation_bytes + len(group.decoded.plan_text)
+        if text == group.decoded.moved or not room.fits(taken, names.MOVED, text):
+            return
+        logger.info("gang %s: %s", key, _moving(move))
+        self.work.figures.moved(group.decoded.gang.queue, move)
+        body = writes.group_patch(group.decoded, annotations={names.MOVED: text or None})
+        self.work.write("move", key, group, body)
 
     def enqueue(self, key: str, group: Group) -> None:
         """Let the Job's controller make the pods. One that did not notice is told once more."""
@@ -186,6 +214,15 @@ class Plans:
         written = group is not None and group.plan is not None and group.plan.plan_id == done.plan_id
         if not written and (done.error is None or isinstance(done.result, Unknown)):
             self.dropped.add(done.plan_id)
+
+
+def _moving(move: Move | None) -> str:
+    if move is None:
+        return "it stays on its cards"
+    if not move.places:
+        return "it has moved"
+    why = f"so that {move.whom} fits" if move.whom else "so that less is left over in pieces"
+    return f"other cards are claimed for it, {why}"
 
 
 def _no_room(group: Group, plan: str) -> str:

@@ -99,11 +99,31 @@ class Victims:
     def _called(self, key: str, group: Group) -> str:
         return called(group, self.work.mirror.members.get(key, {}).values())
 
-    def replace_broken(self, eviction: Eviction) -> None:
-        """Replace pods that could not be brought back from a suspension; no gang waits for their cards."""
+    def replace(self, eviction: Eviction) -> None:
+        """Make pods go for which no gang waits: they could not be brought back, or have other cards."""
         pods = self.work.evictions.left(self.work.mirror, eviction.pods)
         if not pods or not self.work.is_free(eviction.gang) or not self.members.is_settled(eviction.gang):
             return
+        if eviction.cause is Cause.DEFRAGMENTATION:
+            self._let_move(eviction, pods)
+        else:
+            self._replace_broken(eviction, pods)
+
+    def _let_move(self, eviction: Eviction, pods: tuple[DecodedPod, ...]) -> None:
+        """The gang's new place stands on its PodGroup: it may leave the old one."""
+        if self.work.mirror.around.overdrawn((pod.pod.namespace, pod.labels) for pod in pods):
+            self.work.mirror.shield(eviction.pods, self.work.clock + SHIELD_S)
+            self.plans.move(eviction.gang, None)
+            return
+        rule = RULES[eviction.cause]
+        for pod in pods:
+            self.work.event(pod, rule.event, rule.said("other work"))
+        self.work.count("evicted", len(pods))
+        whole = whole_gangs(self.work.mirror, pods, eviction.pods)
+        noted_at = self.suspending.telling.wall()
+        self._start(EvictionOrder(eviction.gang, "", pods, eviction.cause, whole, noted_at))
+
+    def _replace_broken(self, eviction: Eviction, pods: tuple[DecodedPod, ...]) -> None:
         rule = RULES[eviction.cause]
         for pod in pods:
             self.work.event(pod, rule.event, rule.said())

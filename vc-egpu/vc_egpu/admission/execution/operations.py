@@ -83,6 +83,7 @@ WRITES: Final = (
     "enqueue",
     "reserve",
     "choice",
+    "move",
     "condition",
     "carry",
     "fence",

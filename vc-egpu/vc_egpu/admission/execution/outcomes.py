@@ -14,7 +14,7 @@ from vc_egpu.core.model.cluster import PodUid
 from vc_egpu.kube.wire.errors import KubeError
 
 Json = dict[str, Any]
-GroupPurpose = Literal["plan", "strip", "enqueue", "reserve", "choice"]
+GroupPurpose = Literal["plan", "strip", "enqueue", "reserve", "choice", "move"]
 """Why a PodGroup is written to."""
 OrderPurpose = Literal["suspend", "resume"]
 """Why the order on a pod is written."""

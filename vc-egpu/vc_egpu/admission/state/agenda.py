@@ -44,6 +44,7 @@ class Why(Enum):
     )
     GROUP_GONE = "a gang is gone"
     PLAN_GONE = "a plan was taken away, replaced, or could not be written"
+    MOVE = "a gang claims other cards, has come to them, or stays"
     NODE = "a node came, went, or changed"
     HELD = "the agent of a node holds other shares"
     QUEUE = "a queue came, went, or has other limits"

@@ -9,6 +9,7 @@ from vc_egpu.admission.state.tally import OVER, Tally
 from vc_egpu.core.model.cluster import (
     Gang,
     Instant,
+    Move,
     Node,
     NodeName,
     PlanInForce,
@@ -62,6 +63,8 @@ class Group:
     """Since when it has been the first of its queue and class that lacks only cards; 0: it is not."""
     claim: Reservation | None = None
     """What is claimed for it, as it stands on the PodGroup or is being written there."""
+    move: Move | None = None
+    """What stands on the PodGroup of its way to other cards."""
     choosing: str = ""
     """The choice that is being written together with a plan."""
     ours: bool = False
@@ -97,6 +100,10 @@ class Group:
         found = gang_notes.decode_reservation(self.decoded.reserved, self.decoded.gang.uid, nodes)
         self.claim = found if found is not None and found.members else None
         self.first_since = found.since if found is not None else first_since
+
+    def read_move(self, nodes: Mapping[NodeName, Node]) -> None:
+        """Read the annotation against the present inventory."""
+        self.move = gang_notes.decode_move(self.decoded.moved, self.decoded.gang.uid, nodes)
 
     def read_plan(self, nodes: Mapping[NodeName, Node]) -> None:
         """Read the plan annotation against the present inventory."""
@@ -167,6 +174,7 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
         takes_free_room=retry.kubelet and not opened,
         template=template.rows,
         reservation=group.reservation,
+        move=group.move,
         choice=group.choosing or group.decoded.gang.choice,
     )
 

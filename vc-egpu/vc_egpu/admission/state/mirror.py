@@ -490,6 +490,10 @@ class Mirror:
                 self.agenda.try_again(key, Why.PLAN_GONE)
         if before.reserved != decoded.reserved or before is decoded:
             known.read_claim(self.nodes)
+        if before.moved != decoded.moved or before is decoded:
+            known.read_move(self.nodes)
+            if before is not decoded:
+                self.agenda.try_all(Why.MOVE)
         self._refresh(key, known)
 
     def _queue(self, document: Document, *, deleted: bool) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 ABOUT: Final = "what would happen to a Job, or by a change of the cluster"
+ABOUT_MOVES: Final = "which gangs would move to other cards, so that others fit"
 Wanted = tuple[str, str]
 """A kind of change, and its words."""
 
@@ -27,6 +28,17 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         flags.add_argument(
             flag, dest="changes", action="append", type=_of(kind), metavar=metavar, help=f"if {text}"
         )
+
+
+def add_move_flags(flags: argparse.ArgumentParser) -> None:
+    """Those of ``kubectl egpu defrag``."""
+    flags.add_argument(
+        "--dry-run",
+        action="store_true",
+        required=True,
+        help="print the moves; the controller alone makes any",
+    )
+    flags.add_argument("--snapshot", type=Path, metavar="FILE", help="ask about a saved /v1/snapshot")
 
 
 def _of(kind: str) -> Callable[[str], Wanted]:

@@ -18,7 +18,7 @@ from vc_egpu.kube import Json
 from vc_egpu.volcano.codec import gang_notes
 from vc_egpu.volcano.words.makers import controller_of
 
-EVICTED: Final = ("Preempted", "Replaced")
+EVICTED: Final = ("Preempted", "Replaced", "Moved")
 """Reasons of the admission controller's events on pods that it made go."""
 
 _RANDOM: Final = 5
@@ -83,6 +83,18 @@ def waits_since(text: str) -> list[str]:
     if since is None:
         return []
     return [f"it has been the first of its queue and class since {world.time_of(since)}, and claims cards"]
+
+
+def moves(text: str) -> list[str]:
+    """The gang's way to other cards as a sentence; nothing where it was not moved."""
+    move = gang_notes.decode_move(text, "", {})
+    if move is None:
+        return []
+    why = f"so that {move.whom} fits" if move.whom else "so that less is left over in pieces"
+    when = world.time_of(move.at)
+    if gang_notes.claims(text):
+        return [f"it moves to other cards, which are claimed for it since {when}, {why}"]
+    return [f"it was moved to other cards at {when}, {why}, and is not moved again within a day"]
 
 
 def _stems(group: Json, members: Iterable[Json]) -> set[str]:

@@ -278,6 +278,7 @@ def _story(
     told = [*history.evictions(group, members, events), *_notes(row, group, members, queues, said)]
     told += history.spared(world.annotations(group).get(names.VICTIM_AT, ""), now) if now else []
     told += history.waits_since(world.annotations(group).get(names.RESERVED, ""))
+    told += history.moves(world.annotations(group).get(names.MOVED, ""))
     short = living < row.min_member and not none
     admitted = said is not None and said.admitted
     if ((short and not admitted) or (maker is not None and owners.lacks_pods(maker))) and not foreign:

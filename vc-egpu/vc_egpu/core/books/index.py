@@ -106,6 +106,8 @@ class Index:
         """Gangs of low priority, running or not."""
         self.reserved: dict[str, None] = {}
         """Gangs that are to get cards before others, see :class:`.cluster.Reservation`."""
+        self.moved: dict[str, None] = {}
+        """Gangs that move or were moved, see :class:`.cluster.Move`."""
         self.intern = Intern()
         self._most_parts = _SPARE_PARTS
         self._pod_charges: dict[PodUid, tuple[QueueName, str | None, Mapping[str, int]]] = {}
@@ -346,13 +348,19 @@ class Index:
             self.low_gangs[gang.key] = None
         else:
             self.low_gangs.pop(gang.key, None)
-        if gang.reservation is not None:
-            self.reserved[gang.key] = None
-        else:
-            self.reserved.pop(gang.key, None)
+        for known, is_in in ((self.reserved, gang.reservation), (self.moved, gang.move)):
+            if is_in is not None:
+                known[gang.key] = None
+            else:
+                known.pop(gang.key, None)
         if other:
             self._recount_pods(gang.key)
         self.planned.enter(gang)
+
+    def moving_for(self, key: str) -> list[str]:
+        """Gangs that have claimed other cards so that this one fits, by key."""
+        moves = ((name, self.gangs[name].move) for name in sorted(self.moved))
+        return [name for name, move in moves if move is not None and move.places and move.whom == key]
 
     def remove_gang(self, key: str) -> None:
         """Forget a gang and its plan; pods of it that are still there keep what they hold."""
@@ -365,6 +373,7 @@ class Index:
         del self.gangs[key]
         self.low_gangs.pop(key, None)
         self.reserved.pop(key, None)
+        self.moved.pop(key, None)
         self._forget_view(key)
         self._recount_pods(key)
 

@@ -412,7 +412,7 @@ def _victims(snapshot: Snapshot) -> Iterable[Violation]:
         plan = gang.plan
         if plan is None or not plan.victims:
             continue
-        takes_back = plan.cause in {Cause.RECLAIM, Cause.GUARANTEE}
+        takes_back = plan.cause in {Cause.RECLAIM, Cause.GUARANTEE, Cause.DEFRAGMENTATION}
         if not takes_back and gang.share_class is not ShareClass.HIGH:
             yield Violation(Rule.VICTIM, f"gang {gang.key}", "has victims without being of high priority")
         for uid in sorted(plan.victims):
@@ -428,6 +428,8 @@ def _wrong_victim(snapshot: Snapshot, gang: Gang, cause: Cause, pod: Pod) -> str
     if owner is None:
         return f"its victim {pod.namespace}/{pod.name} is no gang's"
     share_class = _class_of(snapshot, pod)
+    if cause is Cause.DEFRAGMENTATION and owner.restartable and share_class is not ShareClass.HIGH:
+        return ""
     if cause is not Cause.RECLAIM:
         low = share_class is ShareClass.LOW
         return "" if low else f"its victim {pod.uid} of {pod.gang} is not of low priority"

@@ -415,6 +415,24 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A gang that is to go to other cards, or has gone: what its PodGroup remembers of it."""
+
+    at: Instant
+    """When the new places were claimed."""
+    places: Mapping[str, MemberPlacement] = field(default_factory=dict)
+    """By plan key of the members that leave: what is claimed for them. Empty once they have their places."""
+    pods: frozenset[PodUid] = frozenset()
+    """Those members."""
+    whom: str = ""
+    """The gang that fits because of it; empty: fewer cards are left over in pieces."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What those members count in their queue: it is theirs until they have their new place."""
+    won_milli: int = 0
+    """Thousandths of a card that become of use: what ``whom`` asks for, or less that is left over."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """A PodGroup of ours, waiting or running or both (surplus members wait while others run)."""
 
@@ -451,6 +469,10 @@ class Gang:
     """None: it is not the first of its queue and class, or does not lack cards alone."""
     choice: str = ""
     """Which option its pods are made with, as it stands on the PodGroup (:func:`.gangs.option_of`)."""
+    move: Move | None = None
+    """None: it was not moved, as far as its PodGroup tells."""
+    restartable: bool = False
+    """Its user says that it may be evicted and begun again, although it is not of low priority."""
 
     @property
     def is_of_replicas(self) -> bool:

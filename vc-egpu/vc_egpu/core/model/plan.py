@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vc_egpu.core.model.causes import Account, Cause
-from vc_egpu.core.model.cluster import MemberPlacement, PodUid, QueueName, Reservation
+from vc_egpu.core.model.cluster import MemberPlacement, Move, PodUid, QueueName, Reservation
 from vc_egpu.core.model.reasons import Verdict
 
 
@@ -102,5 +102,7 @@ class Plan:
     """Gangs that cannot come back after a suspension: they are evicted and queued again."""
     choices: Mapping[str, str] = field(default_factory=dict)
     """By gang, the option that its pods are to be made with from now on; those that wait are made again."""
+    moves: Mapping[str, Move | None] = field(default_factory=dict)
+    """By gang, its claim of other cards from now on; None: it stays where it is. Others stay as they are."""
     reservations: Mapping[str, Reservation | None] = field(default_factory=dict)
     """By gang, what is to be remembered from now on; None: nothing any more. Other gangs stay as they are."""

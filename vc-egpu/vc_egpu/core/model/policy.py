@@ -81,6 +81,39 @@ class RecentUse:
     """What each queue has had since then."""
 
 
+MOVED_AGAIN_S: Final = 86_400.0
+"""A gang is not moved again within this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """When gangs are moved to other cards, and how many. By default none is."""
+
+    for_waiting: bool = False
+    """Gangs move so that one that waits long fits."""
+    for_fragments: bool = False
+    """Gangs move so that less is left over in pieces. Only under policies that score it."""
+    per_hour: int = 4
+    """So many gangs are moved within an hour at most."""
+    after_s: float = 600.0
+    """Nobody moves for a gang that was made less than this ago."""
+    least_won_milli: int = 250
+    """Without a gang that fits: so many thousandths of a card have to be won for each card that moves."""
+    hours: tuple[int, int] = (0, 24)
+    """Without a gang that fits: from this hour of the day, in UTC, to that one, which may be before it."""
+
+    def is_time(self, now: Instant) -> bool:
+        """Whether gangs may move now without a gang that fits because of it."""
+        begin, end = self.hours
+        hour = now % 86_400 / 3600
+        return begin <= hour < end if begin <= end else hour >= begin or hour < end
+
+    @property
+    def on(self) -> bool:
+        """Whether any gang is ever moved."""
+        return self.for_waiting or self.for_fragments
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What operators may set otherwise; the defaults."""
@@ -113,3 +146,5 @@ class Policy:
     """By this and what they have now queues are ordered among each other."""
     mix: Mix = Mix()
     """For placement policies that look at it."""
+    moving: Moving = Moving()
+    """When gangs are moved to other cards."""

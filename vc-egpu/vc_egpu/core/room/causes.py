@@ -15,7 +15,7 @@ from vc_egpu.core.model.findings import Limit
 from vc_egpu.core.model.gangs import GangView, Member, shares_of
 from vc_egpu.core.model.words import balance
 from vc_egpu.core.queues import caps
-from vc_egpu.core.room import guarantee, reclaim
+from vc_egpu.core.room import guarantee, moves, reclaim
 from vc_egpu.core.room.hunt import Hunt, Quarry
 from vc_egpu.core.trial.trial import Trial
 
@@ -33,6 +33,8 @@ class Taking:
     """The placed members of such a gang that may go."""
     price: Callable[[Trial, Iterable[Pod]], Price]
     """The cost of these victims; smaller is better."""
+    moves: bool = False
+    """Those that go have other cards already. None is suspended, and only replicas go in part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,11 @@ RULES: Final[Mapping[Cause, Rule]] = {
         "makes room for {whom}, whose queue has less than it deserves",
         Taking(reclaim.hunts, reclaim.members, price),
     ),
-    Cause.DEFRAGMENTATION: Rule(_PREEMPTED, "moves to other cards, so that {whom} fits"),
+    Cause.DEFRAGMENTATION: Rule(
+        "Moved",
+        "moves to other cards, so that {whom} fits",
+        Taking(moves.hunts, moves.members, price, moves=True),
+    ),
     Cause.HEALTH: Rule(_REPLACED, "a card of its gang is ill"),
     Cause.DRAIN: Rule(_REPLACED, "its node is being emptied"),
     Cause.ROLLBACK: Rule(_REPLACED, "its gang could not be brought to its cards and is queued again"),

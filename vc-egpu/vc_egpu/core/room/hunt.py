@@ -31,6 +31,8 @@ class Hunt:
     """None: gangs of all queues may go."""
     kinds: tuple[str, ...] = ()
     """Kinds of cards that the taker asks for, where only these are judged."""
+    named: tuple[str, ...] = ()
+    """Only these gangs may go, where any is named."""
     relieves: QueueName | None = field(default=None, compare=False)
     """The highest of the taker's queues whose cap is full: victims make room in it, and in caps below it."""
 
@@ -38,6 +40,8 @@ class Hunt:
 def gangs(trial: Trial, hunt: Hunt) -> Collection[str]:
     """Keys of gangs that may go by their queue and their class, in any order. Some may not run."""
     index, low = trial.index, hunt.most is ShareClass.LOW
+    if hunt.named:
+        return [key for key in hunt.named if key in index.gangs]
     if hunt.quarry is None:
         return index.low_gangs
     return [

@@ -26,15 +26,15 @@ from vc_egpu.core.room.causes import Price, hunts_for, taking
 from vc_egpu.core.room.hunt import Hunt
 from vc_egpu.core.room.lateness import Lateness, lateness, stages
 from vc_egpu.core.room.reclaim import Excess, accounts, asked
-from vc_egpu.core.room.reduce import Atom, Complete, Going, Reduction, Weight, parts
+from vc_egpu.core.room.reduce import Atom, Complete, Going, Reduction, RowCount, Weight, parts
 from vc_egpu.core.room.relief import Relief
-from vc_egpu.core.room.row_count import RowCount
 from vc_egpu.core.room.victims import (
     Allowance,
     Candidate,
     Guarantees,
     are_enough,
     candidates,
+    goes_in_part,
     grouped,
     prey,
     sleepers,
@@ -97,6 +97,13 @@ def make_room(trial: Trial, view: GangView, members: Sequence[Member]) -> Room |
         if room is not None:
             return room
     return None
+
+
+def make_room_by(trial: Trial, view: GangView, members: Sequence[Member], hunt: Hunt) -> Room | None:
+    """The same by this hunt alone."""
+    contest = _Contest(trial, view, members, hunt)
+    best = contest.cheapest()
+    return contest.room(best, 0) if best is not None else None
 
 
 def _patience(trial: Trial, contest: "_Contest") -> Patience | None:
@@ -274,7 +281,7 @@ class _Contest:
         found = candidates(self._trial, self._view, useful, self._hunt)
         if self._relief is not None and not self._might_be_allowed(found):
             return None
-        able = sleepers(self._trial, found, useful)
+        able = self._sleepers(found, useful)
         for part in self._parts(able):
             asleep = self._asleep_of(part)
             if asleep is not None:
@@ -285,6 +292,10 @@ class _Contest:
             if best is not None:
                 return best
         return None
+
+    def _sleepers(self, found: Sequence[Candidate], useful: set[NodeName]) -> list[Candidate]:
+        """Those that may be suspended; none where all of them go to other cards."""
+        return [] if taking(self._hunt.cause).moves else sleepers(self._trial, found, useful)
 
     def _might_be_allowed(self, found: Sequence[Candidate]) -> bool:
         """Whether the caps allow the members once all of these are gone."""
@@ -344,7 +355,7 @@ class _Contest:
         evicted = self._reduced(listed)
         if evicted is not None:
             choices.append(Going(evicted))
-        able = sleepers(self._trial, [*listed, *stay], useful)
+        able = self._sleepers([*listed, *stay], useful)
         first, last = self._together(able), self._together(able[::-1])
         # Hosts may have no room for all of them: then the first ones decide which are left out.
         for asleep in (first,) if set(_uids(first)) == set(_uids(last)) else (first, last):
@@ -441,7 +452,8 @@ class _Contest:
         if not 0 < len(options) <= _COMPLETE_GANGS:
             return best
         for one in listed:
-            options[one.key] += [Going(evicted=pods) for pods in parts(one) if pods]
+            ways = parts(one) if goes_in_part(one.view, self._hunt) else [one.pods]
+            options[one.key] += [Going(evicted=pods) for pods in ways if pods]
         for one in able:
             options[one.key] += [Going(asleep=pods) for pods in parts(one) if pods]
         return Complete(self, [sorted(ways, key=self.weight) for ways in options.values()], best).run()

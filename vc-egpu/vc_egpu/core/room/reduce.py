@@ -5,10 +5,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Protocol
 
+import numpy as np
+
+from vc_egpu.core.books.capacity import candidates, rooms
+from vc_egpu.core.books.ledger import Ledger
 from vc_egpu.core.model.cluster import Pod, PodUid
+from vc_egpu.core.placing.place import Group
 from vc_egpu.core.room.causes import Price
 from vc_egpu.core.room.lateness import Lateness
-from vc_egpu.core.room.row_count import RowCount
 from vc_egpu.core.room.victims import Allowance, Candidate, may_go
 
 _COMPLETE_TESTS: Final = 400
@@ -35,6 +39,37 @@ class Going:
 Weight = tuple[Lateness, int, int, Price, Price]
 """The last stage of those that are evicted, cards of those evicted and of those suspended, and what settles
 ties among equals."""
+
+
+class RowCount:
+    """The places of one group on a ledger: only rows on which something changed are counted again."""
+
+    def __init__(self, ledger: Ledger, group: Group) -> None:
+        self._ledger = ledger
+        self._group = group
+        self._open = np.zeros(len(ledger.names), np.bool_)
+        self._room = np.zeros(len(ledger.names), np.int64)
+        rows = candidates(ledger, group.need, group.mask)
+        self._open[rows] = True
+        self._room[rows] = rooms(ledger, group.need, rows)[0]
+
+    def copy(self) -> "RowCount":
+        """The same count, to go on from."""
+        other = object.__new__(RowCount)
+        other.__dict__.update(self.__dict__)
+        other._room = self._room.copy()
+        return other
+
+    def is_enough_after(self, changed: Iterable[int]) -> bool:
+        """Whether all members have places now that these rows changed. If not, the count stays as it was."""
+        rows = np.array(sorted(set(changed)), np.int64)
+        rows = rows[self._open[rows]]
+        before = self._room[rows]
+        self._room[rows] = rooms(self._ledger, self._group.need, rows)[0]
+        if int(self._room.sum()) >= len(self._group.members):
+            return True
+        self._room[rows] = before
+        return False
 
 
 class Contest(Protocol):

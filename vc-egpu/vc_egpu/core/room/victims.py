@@ -67,7 +67,8 @@ def candidates(
     found = []
     for candidate in known.listed:
         if candidate.key != preemptor.gang.key and any(pod.node in useful for pod in candidate.pods):
-            surplus = _surplus(candidate.view, candidate.pods, useful)
+            parts = goes_in_part(candidate.view, hunt)
+            surplus = _surplus(candidate.view, candidate.pods, useful) if parts else ()
             found.append(replace(candidate, surplus=surplus))
     return found
 
@@ -139,19 +140,24 @@ def prey(trial: Trial, hunt: Hunt) -> Prey:
         if bare and not all(may_be_suspended(trial, pod) for pod in pods):
             spared += pods
         elif any(pod.node in nodes for pod in pods):
-            surplus = _surplus(view, pods, nodes)
+            surplus = _surplus(view, pods, nodes) if goes_in_part(view, hunt) else ()
             late = lateness(trial, view)
             listed.append(Candidate(view, pods, surplus, shares_of(pods), not bare, late))
     listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
     without = trial.ledger.copy()
     uids = [pod.uid for candidate in listed for pod in candidate.pods]
-    kinds = (ClaimKind.REPLACEMENT, ClaimKind.RESERVATION, ClaimKind.GUARANTEE)
+    kinds = (ClaimKind.REPLACEMENT, ClaimKind.RESERVATION, ClaimKind.GUARANTEE, ClaimKind.MOVE)
     claimed = (claim for kind in kinds for claim in trial.claims.of(kind))  # for some gang it is room
     without.remove_all(trial.bookings_of(uids) + [b for claim in claimed for b in claim.bookings.values()])
     protected = _without_too(trial, without, spared) if spared else None
     found = Prey(listed, without, protected)
     trial.notes[hunt] = (now, found)
     return found
+
+
+def goes_in_part(view: GangView, hunt: Hunt) -> bool:
+    """Whether members above the minimum may go without the others."""
+    return view.gang.single or not taking(hunt.cause).moves
 
 
 def _without_too(trial: Trial, without: Ledger, pods: Iterable[Pod]) -> Ledger:

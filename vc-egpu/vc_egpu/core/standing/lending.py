@@ -9,7 +9,7 @@ from vc_egpu.core.standing import guaranteed
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.trial import Trial
 
-_LENT: Final = (ClaimKind.GUARANTEE, ClaimKind.RESERVATION)
+_LENT: Final = (ClaimKind.GUARANTEE, ClaimKind.RESERVATION, ClaimKind.MOVE)
 
 
 @contextmanager

@@ -117,20 +117,20 @@ def review(trial: Trial, record: Recorder, *, complete: bool) -> None:
     """Make, move and end claims. ``complete``: all gangs had their turn, so it is known who is first."""
     for key in sorted(trial.index.reserved):
         verdict = record.verdicts.get(key)
-        if key in trial.index.gangs and (complete if verdict is None else not _lacks_cards(verdict)):
+        if key in trial.index.gangs and (complete if verdict is None else not lacks_cards(verdict)):
             record.reserves(key, None)
     if not complete or not math.isfinite(trial.policy.reserve_after_s):
         return
     heads = _heads(trial, record)
     for key in _in_turn(trial):
         reservation = trial.index.gangs[key].reservation
-        waits = _lacks_cards(record.verdicts[key]) if key in record.verdicts else False
+        waits = lacks_cards(record.verdicts[key]) if key in record.verdicts else False
         if waits and key not in heads and reservation is not None and not reservation.members:
             record.reserves(key, None)  # another one is first now
     _Claimants(trial, record, heads).settle()
 
 
-def _lacks_cards(verdict: Verdict) -> bool:
+def lacks_cards(verdict: Verdict) -> bool:
     """Whether nothing but cards is missing for what the gang needs at least."""
     found = verdict.finding
     if isinstance(found, NoOption):
@@ -142,7 +142,7 @@ def _heads(trial: Trial, record: Recorder) -> list[str]:
     """The first gang of each queue and class that lacks only cards, by the order of the turns."""
     first: dict[tuple[QueueName, ShareClass], str] = {}
     for key, verdict in record.verdicts.items():
-        if _lacks_cards(verdict):
+        if lacks_cards(verdict):
             gang = trial.index.gangs[key]
             first.setdefault((gang.queue, gang.share_class), key)
     return list(first.values())
@@ -169,7 +169,7 @@ class _Claimants:
             self._all[key] = known if known is not None and not wrong else Reservation(since=trial.now)
         for key in trial.index.reserved:
             known = trial.index.gangs[key].reservation if key in trial.index.gangs else None
-            waits = key in record.verdicts and _lacks_cards(record.verdicts[key])
+            waits = key in record.verdicts and lacks_cards(record.verdicts[key])
             if known is not None and known.members and waits:
                 self._all[key] = known
 

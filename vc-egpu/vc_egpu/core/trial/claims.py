@@ -32,6 +32,8 @@ class ClaimKind(StrEnum):
     """The cards that will serve a gang soonest which waits long."""
     GUARANTEE = "guarantee"
     """Cards that a queue is guaranteed and does not use."""
+    MOVE = "move"
+    """The cards that a gang moves to, so that another one fits or less is left over."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +61,9 @@ class Claim:
     """For a guarantee: gangs of this queue, and of those below it, may use it."""
     kinds: Mapping[str, int] = field(default_factory=dict)
     """For a guarantee: how many places of each kind of card."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """For a move: what those members will count in ``counts_in``, and do not yet."""
+    counts_in: QueueName = _NO_QUEUE
     waits_for: tuple[str, ...] = ()
     """For a reservation: the gangs that are on its cards and have to leave first."""
     until: Instant | None = None

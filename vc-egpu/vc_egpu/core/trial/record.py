@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from vc_egpu.core.model.cluster import Reservation
+from vc_egpu.core.model.cluster import Move, Reservation
 from vc_egpu.core.model.findings import Shortage
 from vc_egpu.core.model.gangs import GangView, Mark, mark_in_any_queue
 from vc_egpu.core.model.plan import Admission, Eviction, Plan, Readiness, Resume, Suspension, Withdrawal
@@ -50,6 +50,7 @@ class Recorder:
         self._verdicts: dict[str, Verdict] = {}
         self._choices: dict[str, str] = {}
         self._reservations: dict[str, Reservation | None] = {}
+        self._moves: dict[str, Move | None] = {}
         self._refused: dict[Mark | None, tuple[Verdict, int | None]] = {}
         self._placeless: dict[Mark, Shortage | None] = {}
 
@@ -103,6 +104,15 @@ class Recorder:
         """What is remembered of this gang from now on."""
         self._reservations[key] = reservation
 
+    def moves(self, key: str, move: Move | None) -> None:
+        """The gang claims other cards from now on; None: it stays where it is."""
+        self._moves[key] = move
+
+    @property
+    def any_moves(self) -> bool:
+        """Whether this decision began or ended a move."""
+        return bool(self._moves)
+
     @property
     def verdicts(self) -> Mapping[str, Verdict]:
         """What was decided so far, in the order of the turns."""
@@ -111,8 +121,10 @@ class Recorder:
     def known(self, trial: Trial, view: GangView) -> Verdict | None:
         """The verdict on an equal gang that waits: within one decision room only shrinks, use only grows."""
         found = self._refused.get(trial.index.mark(view))
-        claims = view.gang.reservation is not None and view.gang.reservation.members
-        if found is None or view.gang.not_before > trial.now or claims:
+        gang = view.gang
+        claims = gang.reservation is not None and gang.reservation.members
+        claims = claims or (gang.move is not None and gang.move.places)
+        if found is None or gang.not_before > trial.now or claims or trial.index.moving_for(gang.key):
             return None
         verdict, version = found
         return verdict if version is None or version == trial.version(view.gang.queue) else None
@@ -144,5 +156,6 @@ class Recorder:
             resumes=tuple(self._resumes),
             evictions=tuple(self._evictions),
             choices=dict(sorted(self._choices.items())),
+            moves=dict(sorted(self._moves.items())),
             reservations=dict(sorted(self._reservations.items())),
         )

@@ -323,6 +323,8 @@ class Trial:
         """Book what is claimed."""
         if claim.kind is not ClaimKind.STANDBY:
             self.ledger.add_all(tuple(claim.bookings.values()))
+            if claim.counts:
+                self.charge(claim.counts_in, claim.counts)
             return
         for key, booking in claim.bookings.items():
             self.rebook(PodUid(key), booking)
@@ -331,6 +333,8 @@ class Trial:
         """Undo :meth:`book`."""
         if claim.kind is not ClaimKind.STANDBY:
             self.ledger.remove_all(tuple(claim.bookings.values()))
+            if claim.counts:
+                self.charge(claim.counts_in, claim.counts, -1)
         for uid, booking in claim.instead_of.items():
             self.rebook(uid, booking)
 

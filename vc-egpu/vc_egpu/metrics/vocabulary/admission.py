@@ -60,6 +60,10 @@ PODS_EVICTED: Final = _process(
     "egpu_pods_evicted_total", "counter", ("queue", "class", "cause"),
     "Pods that were asked to go, by queue and class of the victim.",
 )  # fmt: skip
+GANGS_MOVED: Final = _process(
+    "egpu_gangs_moved_total", "counter", ("queue", "step"),
+    "Gangs that claimed other cards (claimed), came to them (arrived), or stayed (given up). With --defrag.",
+)  # fmt: skip
 PODS_SUSPENDED: Final = _process(
     "egpu_pods_suspended_total", "counter", ("queue", "class", "cause"),
     "Pods that were told to leave their cards for a while, by queue and class of the victim.",
@@ -93,6 +97,7 @@ PROCESS: Final = (
     GANG_WAIT_SECONDS,
     GANG_BIND_SECONDS,
     PODS_EVICTED,
+    GANGS_MOVED,
     PODS_SUSPENDED,
     SUSPENSIONS,
     NODES_NEEDED,

@@ -87,6 +87,7 @@ class DecodedGroup:
     plan_text: str = ""
     rolled_back: str = ""
     reserved: str = ""
+    moved: str = ""
     owner: Owner | None = None
     conditions: tuple[Document, ...] = ()
     priority_class: str = ""
@@ -299,6 +300,7 @@ def group(document: Document) -> DecodedGroup:
         single=is_single(owner),
         victim_at=gang_notes.decode_victim_at(annotations.get(names.VICTIM_AT, "")),
         choice=str(annotations.get(names.CHOICE, ""))[:LONGEST_CHOICE],
+        restartable=annotations.get(names.RESTARTABLE) == "true",
     )
     return DecodedGroup(
         gang=gang,
@@ -307,6 +309,7 @@ def group(document: Document) -> DecodedGroup:
         plan_text=annotations.get(names.PLAN, ""),
         rolled_back=annotations.get(names.ROLLED_BACK, ""),
         reserved=annotations.get(names.RESERVED, ""),
+        moved=annotations.get(names.MOVED, ""),
         owner=owner,
         conditions=tuple(status.get("conditions") or ()),
         priority_class=spec.get("priorityClassName") or "",

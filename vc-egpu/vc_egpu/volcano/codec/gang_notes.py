@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vc_egpu.core.model.cluster import Instant, Node, NodeName, Reservation
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import Instant, Move, Node, NodeName, Reservation
 from vc_egpu.core.model.policy import OFTEN
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
@@ -81,6 +82,66 @@ def decode_reservation(text: str, group_uid: str, nodes: Mapping[NodeName, Node]
         return Reservation(wire.since)
     places = {key: member.placement for key, member in record.members.items()}
     return Reservation(wire.since, record.created, places)
+
+
+class _Moved(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: Literal[1] = 1
+    at: _At
+    whom: Annotated[str, Field(max_length=512)] = ""
+    won: Annotated[int, Field(ge=0, lt=1 << 40)] = 0
+    counts: Annotated[
+        dict[Annotated[str, Field(max_length=317)], Annotated[int, Field(ge=0, lt=1 << 62)]],
+        Field(max_length=64),
+    ] = {}
+    claim: dict[str, Any] | None = None
+
+
+def encode_move(move: Move, group_uid: str, nodes: Mapping[NodeName, Node]) -> str:
+    """A move, with the cards that are claimed for it while it lasts.
+
+    Raises :class:`.plans.PlanTooLargeError`, and ``KeyError`` for a card that its node lacks.
+    """
+    claim = None
+    if move.places:
+        members = {key: PlannedMember(place) for key, place in move.places.items()}
+        record = PlanRecord(
+            _NO_PLAN, group_uid, "waiting", members, victims=move.pods, cause=Cause.DEFRAGMENTATION
+        )
+        claim = json.loads(plans.encode(record, nodes))
+    wire = _Moved(at=move.at, whom=move.whom, won=move.won_milli, counts=dict(move.counts), claim=claim)
+    return wire.model_dump_json(exclude_defaults=True, exclude_none=True)
+
+
+def decode_move(text: str, group_uid: str, nodes: Mapping[NodeName, Node]) -> Move | None:
+    """None for garbage. What was written for another PodGroup, or for cards that are not there any more,
+    claims nothing: then only the instant counts."""
+    if not text or len(text) > 2 * plans.MAX_PLAN_BYTES:
+        return None
+    try:
+        wire = _Moved.model_validate_json(text)
+    except ValidationError:
+        return None
+    past = Move(wire.at, whom=wire.whom, won_milli=wire.won)
+    if wire.claim is None:
+        return past
+    try:
+        record = plans.decode(json.dumps(wire.claim), nodes)
+    except (AnnotationError, ValueError):
+        return past
+    if record.group_uid != group_uid or record.lost:
+        return past
+    places = {key: member.placement for key, member in record.members.items()}
+    return Move(wire.at, places, record.victims, wire.whom, wire.counts, wire.won)
+
+
+def claims(text: str) -> bool:
+    """Whether the text of a move still claims cards."""
+    try:
+        return bool(text) and _Moved.model_validate_json(text).claim is not None
+    except ValidationError:
+        return False
 
 
 def since(text: str) -> Instant | None:

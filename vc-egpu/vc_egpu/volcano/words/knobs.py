@@ -24,6 +24,7 @@ KNOBS: Final = (
     names.EXPECTED_RUNTIME,
     names.SLICE,
     names.ISOLATION,
+    names.RESTARTABLE,
 )
 """Annotations that people write."""
 _WRITTEN: Final = (

@@ -135,6 +135,8 @@ def _pods_create() -> Json:
     )
 
 
+_NOTES: Final = (names.VICTIM_AT, names.RESERVED, names.MOVED)
+"""What PodGroups remember of their gangs."""
 _BEFORE_AND_AFTER: Final = {
     "old": "oldObject.metadata.?annotations.orValue({})",
     "new": "object.metadata.?annotations.orValue({})",
@@ -388,9 +390,8 @@ def _pod_groups(identities: Identities) -> Json:
                 "alone",
             ),
             (
-                f"variables.ours || !({differs(repr(names.VICTIM_AT))} || {differs(repr(names.RESERVED))})",
-                f"metadata.annotations: {names.VICTIM_AT} and {names.RESERVED} are written by the admission "
-                "layer alone",
+                f"variables.ours || !({' || '.join(differs(repr(name)) for name in _NOTES)})",
+                f"metadata.annotations: {', '.join(_NOTES)} are written by the admission layer alone",
             ),
             (
                 f"variables.ours || !variables.managed || {_ANNOTATIONS_FIT}",

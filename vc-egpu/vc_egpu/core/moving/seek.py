@@ -1,0 +1,222 @@
+"""Finding moves: at the end of a decision that tried all gangs, with all that it admitted booked.
+
+For a gang that waits for cards alone: the cheapest gangs without which it fits, where each of them fits
+elsewhere next to it. Without such a gang: one move by which less is left over in pieces, by the score that
+placement has. What is found is only a claim of other cards. One set of moves is under way at a time.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import Move, PodUid, ShareClass
+from vc_egpu.core.model.gangs import GangView, shares_of
+from vc_egpu.core.model.policy import OURS
+from vc_egpu.core.moving.movable import left_in_budget, movable
+from vc_egpu.core.moving.underway import leaving_members
+from vc_egpu.core.placing.measure import CARD_MILLI
+from vc_egpu.core.placing.outlook import Outlook, outlook_of
+from vc_egpu.core.placing.place import place
+from vc_egpu.core.placing.scores import OURS_RULE
+from vc_egpu.core.queues import caps
+from vc_egpu.core.room.hunt import Hunt
+from vc_egpu.core.room.preempt import make_room_by
+from vc_egpu.core.standing import lending
+from vc_egpu.core.standing.reservations import lacks_cards
+from vc_egpu.core.trial.record import Recorder
+from vc_egpu.core.trial.trial import Seated, Trial
+from vc_egpu.core.waiting import ready
+
+_MOST_WAITING: Final = 2
+"""For so many gangs that wait moves are sought in one decision."""
+_TURN_S: Final = 5.0
+"""So long the same ones come first."""
+_MOST_SETS: Final = 4
+"""So many sets of gangs are tried for each of them."""
+_EFFORT: Final = 600
+_MOST_ROWS: Final = 8
+"""On so many of the nodes that leave most over gangs are tried, and so many gangs on all of them."""
+_MOST_TRIED: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """Part of a gang, or all of it, that would go."""
+
+    view: GangView
+    pods: tuple[PodUid, ...]
+
+
+def seek(trial: Trial, record: Recorder, *, complete: bool) -> None:
+    """Claim other cards for gangs that are worth to be moved. ``complete``: all gangs had their turn."""
+    moving = trial.policy.moving
+    if not (complete and moving.on and trial.policy.preemption) or record.any_moves or _any_under_way(trial):
+        return
+    left = left_in_budget(trial)
+    if not left:
+        return
+    pool = list(movable(trial))
+    if not pool:
+        return
+    if moving.for_waiting:
+        for view in _waiting(trial, record):
+            if _for_gang(trial, record, view, [one.gang.key for one in pool], left):
+                return
+    scores = trial.policy.binpack == OURS and bool(trial.policy.mix.classes)
+    if moving.for_fragments and moving.is_time(trial.now) and scores:
+        _for_fragments(trial, record, pool)
+
+
+def _any_under_way(trial: Trial) -> bool:
+    moves = (trial.index.gangs[key].move for key in trial.index.moved)
+    return any(move is not None and move.places for move in moves)
+
+
+# --- for a gang that waits -------------------------------------------------------------------------
+
+
+def _waiting(trial: Trial, record: Recorder) -> list[GangView]:
+    """Some of those that wait long for cards alone."""
+    found = []
+    for key, verdict in record.verdicts.items():
+        gang = trial.index.gangs.get(key)
+        if gang is None or not lacks_cards(verdict) or gang.takes_free_room or gang.spares_since:
+            continue
+        if trial.now - gang.created >= trial.policy.moving.after_s:
+            view = trial.index.view(key)
+            if not view.placed and view.waiting:
+                found.append(view)
+    # Searches are few in one decision, so others come first in a later one.
+    turn = int(trial.now / _TURN_S) % max(1, len(found))
+    return [*found[turn:], *found[:turn]][:_MOST_WAITING]
+
+
+def _is_enough_free(trial: Trial, view: GangView) -> bool:
+    """Whether as much is free of each kind of card as the gang asks for, wherever it is."""
+    ledger = trial.ledger
+    asked: dict[int, int] = {}
+    for member in next(ready.cores(view)):
+        for ask in trial.need(member, view.gang.share_class).asks:
+            asked[ask.kind] = asked.get(ask.kind, 0) + ask.cards * ask.memory_mib
+    free = np.maximum(ledger.memory_cap - ledger.memory_used, 0)
+    return all(int(free[(ledger.kind == kind) & ledger.usable].sum()) >= mib for kind, mib in asked.items())
+
+
+def _for_gang(trial: Trial, record: Recorder, view: GangView, pool: list[str], most: int) -> bool:
+    members = next(ready.cores(view))
+    ask = trial.amounts_of(members, view.gang.share_class)
+    unlimited = trial.policy.unnamed_model_unlimited
+    if not members or caps.check(trial, view.gang.queue, ask, unnamed_unlimited=unlimited) is not None:
+        return False
+    named = [key for key in pool if key != view.gang.key]
+    with lending.aside(trial, view):
+        if not _is_enough_free(trial, view):
+            return False
+        for _ in range(_MOST_SETS):
+            trial.effort.begin_turn()
+            hunt = Hunt(Cause.DEFRAGMENTATION, ShareClass.UNSET, named=tuple(named))
+            room = make_room_by(trial, view, members, hunt) if named else None
+            if room is None:
+                return False
+            leaving = [_Leaving(trial.index.view(e.gang), tuple(sorted(e.pods))) for e in room.evictions]
+            try:
+                stuck = _elsewhere(trial, record, view, leaving) if len(leaving) <= most else ""
+            finally:
+                trial.unseat(room.seated)
+            if stuck is None:
+                return True
+            if not stuck:
+                return False  # more gangs than may be moved now
+            named.remove(stuck)
+    return False
+
+
+def _elsewhere(trial: Trial, record: Recorder, view: GangView, leaving: list[_Leaving]) -> str | None:
+    """Find other places for all of these, next to the gang, which is booked. None: they are claimed.
+
+    Otherwise the gang that finds none.
+    """
+    lifted = trial.lift(uid for one in leaving for uid in one.pods)
+    moved: list[tuple[_Leaving, tuple[Seated, ...]]] = []
+    try:
+        for one in sorted(leaving, key=lambda one: (-len(one.pods), one.view.gang.key)):
+            seated = _place(trial, one)
+            if seated is None:
+                return one.view.gang.key
+            moved.append((one, seated))
+        for one, seated in moved:
+            won = sum(CARD_MILLI * ask.cards for m in view.waiting for ask in m.shape.asks)
+            record.moves(one.view.gang.key, _move(trial, one, seated, view.gang.key, won))
+        return None
+    finally:
+        for _, seated in moved:
+            trial.unseat(seated)
+        trial.put_back(lifted)
+
+
+def _place(trial: Trial, one: _Leaving) -> tuple[Seated, ...] | None:
+    """Places for what leaves, booked; it is off the ledger already."""
+    members = leaving_members(trial, one.view, set(one.pods))
+    return place(trial, one.view.without(set(one.pods)), members, effort=_EFFORT)
+
+
+def _move(trial: Trial, one: _Leaving, seated: Sequence[Seated], whom: str, won_milli: int) -> Move:
+    counts: dict[str, int] = {}
+    for uid in one.pods:
+        for resource, amount in (trial.charge_of(uid) or (None, {}))[1].items():
+            counts[resource] = counts.get(resource, 0) + amount
+    places = {entry.member.key: trial.placement(entry) for entry in seated}
+    return Move(trial.now, places, frozenset(one.pods), whom, counts, won_milli)
+
+
+# --- for less that is left over --------------------------------------------------------------------
+
+
+def _for_fragments(trial: Trial, record: Recorder, pool: Sequence[GangView]) -> None:
+    """Claim the place of the one move that wins most for each card that moves, where that is enough."""
+    outlook = outlook_of(trial, OURS_RULE)
+    before = outlook.fragments(trial)
+    worst = np.argsort(-before, kind="stable")[:_MOST_ROWS].tolist()
+    best: tuple[float, str, Move] | None = None
+    for one in _on(trial, pool, [row for row in worst if before[row] > 0]):
+        found = _won(trial, outlook, int(before.sum()), one)
+        if found is not None and (best is None or (-found[0], found[1]) < (-best[0], best[1])):
+            best = found
+    if best is not None and best[0] >= trial.policy.moving.least_won_milli:
+        record.moves(best[1], best[2])
+
+
+def _on(trial: Trial, pool: Sequence[GangView], rows: Sequence[int]) -> Iterator[_Leaving]:
+    """Gangs on these nodes, first those of the first node. Replicas go one by one."""
+    found: dict[tuple[str, tuple[PodUid, ...]], _Leaving] = {}
+    rank = {trial.ledger.names[row]: number for number, row in enumerate(rows)}
+    for view in pool:
+        parts = [(pod,) for pod in view.placed] if view.gang.single else [view.placed]
+        for part in parts:
+            at = [rank[pod.node] for pod in part if pod.node in rank and pod.shares]
+            if at:
+                uids = tuple(pod.uid for pod in part)
+                found[f"{min(at):03}", uids] = _Leaving(view, uids)
+    yield from (found[key] for key in sorted(found)[:_MOST_TRIED])
+
+
+def _won(trial: Trial, outlook: Outlook, before: int, one: _Leaving) -> tuple[float, str, Move] | None:
+    """What is won for each card that moves; None where it finds no other place."""
+    pods = [trial.index.pods[uid] for uid in one.pods]
+    lifted = trial.lift(one.pods)
+    seated = _place(trial, one)
+    try:
+        if seated is None:
+            return None
+        places = {entry.member.key: trial.placement(entry).shares for entry in seated}
+        stays = [pod for pod in pods if pod.shares and pod.shares in places.values()]
+        won = before - int(outlook.fragments(trial).sum())
+        if stays or won <= 0:
+            return None
+        return won / shares_of(pods), one.view.gang.key, _move(trial, one, seated, "", won)
+    finally:
+        trial.unseat(seated or ())
+        trial.put_back(lifted)

@@ -1,0 +1,200 @@
+"""Moves that have begun: other cards are claimed, the gang leaves its old ones, and comes to the new ones.
+
+A move is a claim on the gang's PodGroup first. While the gang is still on its old cards, the claim may be
+given up, and then nothing has happened. After that the claim stands until the gang has its new place, or too
+long a time has passed.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import numpy as np
+
+from vc_egpu.core.books.booking import Booking
+from vc_egpu.core.books.capacity import Assignment, Need
+from vc_egpu.core.model.causes import Cause
+from vc_egpu.core.model.cluster import MemberPlacement, Move, PodUid, plan_key
+from vc_egpu.core.model.gangs import GangView, Member, PlannedMember
+from vc_egpu.core.model.plan import Eviction
+from vc_egpu.core.model.policy import CLOCK_SKEW_S
+from vc_egpu.core.room.moves import still_there
+from vc_egpu.core.trial import recheck
+from vc_egpu.core.trial.claims import Claim, ClaimKind
+from vc_egpu.core.trial.record import Recorder
+from vc_egpu.core.trial.trial import Seated, Trial
+
+LONGEST_S: Final = 900.0
+"""A gang that has not come to its new place by then waits as others do."""
+_STARTS_S: Final = 60.0
+"""A gang that has not begun to leave by then stays."""
+
+
+def review(trial: Trial, record: Recorder) -> None:
+    """Each move that has begun: keep its claim, let the gang go, note that it came, or give it up."""
+    for key in sorted(trial.index.moved):
+        move, view = trial.index.gangs[key].move, trial.index.view(key)
+        if move is None or not move.places:
+            continue
+        going = bool(trial.leaving.keys() & move.pods)
+        if still_there(trial, key):
+            _still_there(trial, record, view, move)
+        elif going or _is_on_its_way(trial, view, move):
+            _claim(trial, view, move)
+        else:
+            record.moves(key, Move(move.at, whom=move.whom, won_milli=move.won_milli))
+
+
+def close(trial: Trial, record: Recorder) -> None:
+    """After all turns: what no gang makes use of is given up."""
+    for key in sorted(trial.index.moved):
+        move = trial.index.gangs[key].move
+        if move is None or not move.places or not move.whom or not still_there(trial, key):
+            continue
+        if record.decided(move.whom) and not trial.leaving.keys() & move.pods:
+            record.moves(key, None)
+            _drop(trial, key)
+
+
+def _still_there(trial: Trial, record: Recorder, view: GangView, move: Move) -> None:
+    late = not -CLOCK_SKEW_S <= trial.now - move.at < _STARTS_S
+    wanted = not move.whom or (move.whom in trial.index.gangs and not trial.index.view(move.whom).runs)
+    if not (late or not trial.policy.preemption or not trial.policy.moving.on) and wanted:
+        bookings = _bookings(trial, view, move)
+        lifted = trial.lift(move.pods)
+        fits = _has_room(trial, bookings)
+        trial.put_back(lifted)
+        if fits and len(bookings) == sum(1 for place in move.places.values() if place.node is not None):
+            _book(trial, view, move, bookings)
+            if not move.whom:
+                trial.leaving.update(dict.fromkeys(sorted(move.pods)))
+                whole = {pod.uid for pod in view.placed} <= move.pods
+                record.evicts(Eviction(view.gang.key, move.pods, whole, Cause.DEFRAGMENTATION))
+            return
+    record.moves(view.gang.key, None)
+
+
+def _is_on_its_way(trial: Trial, view: GangView, move: Move) -> bool:
+    if not -CLOCK_SKEW_S <= trial.now - move.at < LONGEST_S:
+        return False
+    fresh = [pod for pod in view.placed if pod.uid not in move.pods]
+    if view.planned or any(pod.shares == place.shares for pod in fresh for place in move.places.values()):
+        return False  # it came
+    return bool(view.gang.single or view.terminating or view.waiting or view.missing or not fresh)
+
+
+def _claim(trial: Trial, view: GangView, move: Move) -> None:
+    bookings = _bookings(trial, view, move)
+    if bookings:
+        _book(trial, view, move, bookings)
+
+
+def _book(trial: Trial, view: GangView, move: Move, bookings: dict[str, Booking]) -> None:
+    counts = dict(move.counts)
+    for uid in move.pods:
+        for resource, amount in (trial.charge_of(uid) or (None, {}))[1].items():
+            if resource in counts:
+                counts[resource] -= amount  # it counts there still
+    claim = Claim(
+        view.gang.key,
+        ClaimKind.MOVE,
+        bookings,
+        move.at,
+        yields_above=view.gang.share_class,
+        counts_in=view.gang.queue,
+        counts={resource: amount for resource, amount in counts.items() if amount > 0},
+    )
+    trial.claims.add(claim)
+    trial.book(claim)
+
+
+def _drop(trial: Trial, key: str) -> None:
+    for claim in trial.claims.take(ClaimKind.MOVE, key):
+        trial.unbook(claim)
+
+
+def _bookings(trial: Trial, view: GangView, move: Move) -> dict[str, Booking]:
+    """What its members take there; without those whose node or card takes nothing now."""
+    members = [*view.waiting, *leaving_members(trial, view, move.pods)]
+    needs = [trial.need(member, view.gang.share_class) for member in members]
+    found: dict[str, Booking] = {}
+    for key, place in move.places.items():
+        if place.node is None:
+            continue
+        shape = next((need.shape for need in needs if _suits(need, place)), None)
+        shares = [share for _, share in place.shares]
+        booking = trial.ledger.booking(place.node, shape, shares, view.gang.share_class)
+        if booking is not None and len(booking.seats) == len(shares) and _is_open(trial, booking):
+            found[key] = booking
+    return found
+
+
+def leaving_members(trial: Trial, view: GangView, pods: Collection[PodUid]) -> list[Member]:
+    """Those of the gang's pods that are still there, as members that look for a place."""
+    found = [pod for pod in (*view.placed, *view.terminating) if pod.uid in pods]
+    ids = trial.index.shape_ids
+    return [Member(plan_key(pod), pod.task, ids[pod.uid], pod.shape) for pod in found]
+
+
+def _is_open(trial: Trial, booking: Booking) -> bool:
+    ledger = trial.ledger
+    name = ledger.names[booking.row]
+    node = trial.index.nodes.get(name) if name is not None else None
+    usable = all(bool(ledger.usable[booking.row, seat.col]) for seat in booking.seats)
+    return node is not None and node.offers_cards and usable
+
+
+def _has_room(trial: Trial, bookings: dict[str, Booking]) -> bool:
+    """Whether all of them find room next to what is booked."""
+    added: list[Booking] = []
+    try:
+        for booking in bookings.values():
+            trial.ledger.add(booking)
+            added.append(booking)
+            if not bool(trial.ledger.within_limits(np.array([booking.row]))[0]):
+                return False
+        return True
+    finally:
+        for booking in added:
+            trial.ledger.remove(booking)
+
+
+# --- the way to the new place ----------------------------------------------------------------------
+
+
+def seat(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[Seated, ...]:
+    """Those of the members, booked, that find what is claimed for them still free. In the gang's own turn."""
+    move = view.gang.move
+    if move is None or not move.places or trial.now - move.at >= LONGEST_S:
+        return ()
+    left = dict(move.places)
+    seated: list[Seated] = []
+    for member in members:
+        need = trial.need_in(view, member)
+        for key in sorted(left, key=lambda key: (key != member.key, key)):
+            found = _seated(trial, view, member, need, left[key])
+            if found is not None:
+                seated.append(found)
+                del left[key]
+                break
+    return tuple(seated)
+
+
+def _seated(
+    trial: Trial, view: GangView, member: Member, need: Need, place: MemberPlacement
+) -> Seated | None:
+    if place.node is None or not need.uses_cards or not _suits(need, place):
+        return None
+    if recheck.why_not(trial, view, PlannedMember(member.key, place, member)):
+        return None
+    row = trial.ledger.rows[place.node]
+    columns = trial.ledger.columns[row]
+    cols = iter([columns[share.card] for _, share in place.shares])
+    assignment: Assignment = tuple(tuple(next(cols) for _ in range(ask.ask.cards)) for ask in need.asks)
+    return trial.seat(member, need, row, assignment)
+
+
+def _suits(need: Need, place: MemberPlacement) -> bool:
+    """Whether the place is for a pod that asks for this."""
+    asked = [(ask.ask.container, ask.memory_mib, ask.ask.cores_percent) for ask in need.asks
+             for _ in range(ask.ask.cards)]  # fmt: skip
+    return asked == [(name, share.memory_mib, share.cores_percent) for name, share in place.shares]
