@@ -21,7 +21,7 @@ from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.cluster import NodeName, Pod, PodUid
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Eviction, Suspension
-from vc_egpu.core.placing.place import Group, are_exact, groups_of, place
+from vc_egpu.core.placing.place import Group, are_exact_anywhere, groups_of, place
 from vc_egpu.core.room.causes import Price, hunts_for, taking
 from vc_egpu.core.room.hunt import Hunt
 from vc_egpu.core.room.lateness import Lateness, lateness, stages
@@ -246,7 +246,7 @@ class _Contest:
             return False
         if not self._enough_places():
             return False
-        if are_exact(self._groups):
+        if are_exact_anywhere(self._view, self._groups):
             self._trial.effort.placed(1, len(self._trial.index.nodes))
             return True
         seated = place(self._trial, self._view, self._members, effort=_EFFORT)
@@ -257,7 +257,7 @@ class _Contest:
 
     def row_count(self) -> RowCount | None:
         """The places that there are now; None where these do not tell whether the whole gang fits."""
-        if self._relief is not None or not are_exact(self._groups):
+        if self._relief is not None or not are_exact_anywhere(self._view, self._groups):
             return None
         return RowCount(self._trial.ledger, self._groups[0])
 
