@@ -191,8 +191,9 @@ class Identity:
         )
 
     def _without_library(self, shares: Iterable[CardShare]) -> bool:
-        cards = [self._around.stock.card(share.uuid) for share in shares]
-        return any(card is not None and card.isolation != "library" for card in cards)
+        """Whether these cards are of a kind that no library of ours limits."""
+        readings = [self._around.stock.readings.get(share.uuid) for share in shares]
+        return any(card is not None and "share" not in card.abilities for card in readings)
 
     def restore(self, grant: Grant) -> None:
         """Count a container that runs already as let in, without a check of room, and write its files."""
