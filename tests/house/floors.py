@@ -31,7 +31,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "choice",
         "decide",
     ),
-    "vc_egpu.volcano": ("api", "words", "room", "podspec", "needs", "codec"),
+    "vc_egpu.volcano": ("api", "words", "room", "podspec", "needs", "network", "codec"),
     "vc_egpu.kube": (
         "backoff",
         "pace",
