@@ -121,7 +121,7 @@ def of_image(image: str, needs: str | None = None, **variables: str) -> tuple[An
 def test_the_operator_s_row_for_an_image_is_filled_in_with_a_warning() -> None:
     needs, warnings = of_image("reg/torch:2.6-cu124")
     assert needs.presumed
-    assert lacking(needs, (("driver", ("520.61.05",)),))
+    assert lacking(needs, (("capability", ("9.0",)), ("cuda", ("11.8",)), ("driver", ("520.61.05",))))
     assert not lacking(needs, NEW)
     assert not lacking(needs, ()), "a node that does not tell is taken for fit"
     assert any("image reg/torch:2.6-cu124: taken for what the program needs" in text for text in warnings)

@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     images = [text for row in table.images if (text := _problem_of_image(row, table))]
     for text in (*problems, *images):
         _say(text)
-    rows = f"{len(table.rows)} rows, {len(table.images)} of images, programs: {', '.join(table.by_program)}"
+    of_images = f", {len(table.images)} of images" if table.images else ""
+    rows = f"{len(table.rows)} rows{of_images}, programs: {', '.join(table.by_program)}"
     nowhere = len(problems) + len(images)
     _say(f"{rows}; {nowhere} rows lead nowhere" if nowhere else rows)
     return EXIT_FOUND if images or any("circle" in text for text in problems) else EXIT_OK
