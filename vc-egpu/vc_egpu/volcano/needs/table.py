@@ -88,7 +88,7 @@ class EnvironmentTable(BaseModel):
     rows: Annotated[tuple[Row, ...], Field(max_length=MOST_ROWS)] = ()
     images: Annotated[tuple[ImageRow, ...], Field(max_length=MOST_ROWS)] = ()
     shipped: bool = False
-    """The rows of the stack follow these. Of one program and build the first that matches counts."""
+    """The rows of the stack follow these, but for those whose line and build stand here already."""
     _known: dict[str, str] = PrivateAttr(default_factory=dict)
     """Needs by image, of those that were asked for."""
 
