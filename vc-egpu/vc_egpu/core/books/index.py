@@ -7,8 +7,6 @@ looking at every pod. :class:`.state.ClusterState` feeds it: the same values in 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import numpy as np
-
 from vc_egpu.core.books.agent_reports import HeldShares
 from vc_egpu.core.books.booking import Booking, as_it_stands
 from vc_egpu.core.books.cow import Shards
@@ -16,10 +14,8 @@ from vc_egpu.core.books.fit import NodeMasks
 from vc_egpu.core.books.ledger import Flags, Ints, Ledger
 from vc_egpu.core.books.planned import PlannedMembers, discard
 from vc_egpu.core.books.use import Holders, QueueUse
-from vc_egpu.core.environments.needs import Crowd, crowd_of
 from vc_egpu.core.model.cluster import (
     Gang,
-    Mode,
     Node,
     NodeName,
     Pod,
@@ -120,7 +116,6 @@ class Index:
         self._views: dict[str, GangView] = {}
         self._marks: dict[str, Mark | None] = {}
         self._masks = NodeMasks(self.ledger)
-        self._crowds: dict[tuple[tuple[str, bool], ...], Crowd] = {}
         self._amounts: dict[tuple[int, bool], Mapping[str, int]] = {}
 
     # --- answers ---------------------------------------------------------------------------------
@@ -178,22 +173,6 @@ class Index:
         """By row: whether the node takes pods of this shape at all. Not to be written to."""
         return self._masks.mask(self.nodes, shape)
 
-    def crowd(self, kinds: tuple[tuple[str, bool], ...]) -> Crowd:
-        """What nodes with a card of any of these (model, native) are like; without kinds, all nodes. Kept
-        until a node tells something else of its software, or has other cards."""
-        known = self._crowds.get(kinds)
-        if known is None:
-            wanted = [
-                self.ledger.kind_of(model, Mode.NATIVE if native else Mode.SHARED) for model, native in kinds
-            ]
-            rows = set(np.nonzero(np.isin(self.ledger.kind, wanted))[0].tolist()) if wanted else None
-            known = self._crowds[kinds] = crowd_of(
-                self.nodes[name].environment
-                for name, row in self.ledger.rows.items()
-                if rows is None or row in rows
-            )
-        return known
-
     def reach(self, shape: PodShape) -> tuple[Flags, ...]:
         """For each spread of the shape, by row: whether the node counts. Not to be written to."""
         spreads = shape.neighbours.spreads
@@ -220,8 +199,6 @@ class Index:
         moved = moved or before is None or [c.index for c in before.cards] != [c.index for c in node.cards]
         if moved:
             self._clear_row(node.name)
-        if before is None or _crowd_key(before) != _crowd_key(node):
-            self._crowds.clear()
         self.generation += 1
         self.nodes[node.name] = node
         self.node_changes[node.name] = self.generation
@@ -237,7 +214,6 @@ class Index:
         if name not in self.nodes:
             return
         self._clear_row(name)
-        self._crowds.clear()
         row = self.ledger.rows[name]
         self.ledger.remove_node(name)
         self.generation += 1
@@ -424,8 +400,3 @@ class Index:
         if name in self.queues:
             del self.queues[name]
         self.uses.set_parent(name, None)
-
-
-def _crowd_key(node: Node) -> object:
-    """What counts in :meth:`Index.crowd`."""
-    return node.environment, node.mode, [card.model for card in node.cards]

@@ -26,8 +26,6 @@ _COMPARES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">": lambda one, two: one > two,
     ">=": lambda one, two: one >= two,
 }
-MOST_REMEMBERED: Final = 16384
-"""Answers by needs and facts: each change of a node asks for each text that waits."""
 WORDS: Final = frozenset({"arch", "kind", "brand", "network"})
 """Facts that are words and have no order."""
 
@@ -76,7 +74,6 @@ class Want:
     has: str = ""
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
 def lacking(needs: Needs, facts: Facts) -> tuple[Want, ...]:
     """What a node with these facts lacks: of the way that lacks least. Empty: it meets the needs."""
     known = dict(facts)
