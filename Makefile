@@ -189,6 +189,9 @@ bench-takeover: venv ## measure a new leader on 5,000 nodes with 140,000 pods: s
 	@$(PY) e2e/bench_takeover.py
 bench-jobs: venv ## measure large Jobs: memory of the Job controller, and what others wait for
 	@$(PY) e2e/bench_jobs.py
+.PHONY: bench-jobs-api
+bench-jobs-api: venv ## measure Jobs over HTTP on one core: requests per second, and times at 200 per second
+	@PYTHONPATH=tests:e2e $(VENV)/bin/python tests/bench_jobs_api.py
 .PHONY: bench-openb bench-churn
 bench-openb: venv ## measure placement on the openb traces in OPENB_DIR (TRACES, SEEDS, POLICIES)
 	@$(PY) e2e/bench_openb.py

@@ -66,7 +66,10 @@ def shape(options: dict[str, str]) -> PodShape:
         neighbours=neighbours(options),
         runtime_s=float(options["runtime"]) if "runtime" in options else None,
         options=tuple(
-            AskOption(model, (_ask(options, model, int(options.get("cards", "1"))),)) for model in models
+            AskOption(
+                model, (_ask(options, model, int(options.get("cards", "1"))),), _own_needs(options, model)
+            )
+            for model in models
         ),
         mixes="mixes" in options,
         takes_soonest="soonest" in options,
@@ -78,6 +81,14 @@ def _needs(options: dict[str, str]) -> Needs:
     presumed = "presumes" in options
     written = options.get("presumes", options.get("needs", ""))
     return Needs(written, (text.read(written),), presumed) if written else NO_NEEDS
+
+
+def _own_needs(options: dict[str, str], model: str) -> Needs | None:
+    """Of one option: ``needs-h20=cuda>=12``."""
+    if not any(word.startswith("needs-") for word in options):
+        return None
+    written = options.get(f"needs-{model}", "")
+    return Needs(written, (text.read(written),)) if written else NO_NEEDS
 
 
 def neighbours(options: dict[str, str]) -> Neighbours:

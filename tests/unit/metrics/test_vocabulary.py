@@ -16,6 +16,7 @@ from vc_egpu.core.decide import decide
 from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.jobs.health import Metrics as JobMetrics
+from vc_egpu.jobsapi.server import Metrics as JobsApiMetrics
 from vc_egpu.metrics.family import Component, Family
 from vc_egpu.metrics.page import page
 from vc_egpu.metrics.text import text_of
@@ -103,6 +104,13 @@ def test_the_webhook_shows_what_the_table_says() -> None:
 
 def test_the_job_controller_shows_what_the_table_says() -> None:
     compare("jobs", text_of(JobMetrics().registry.collect()).decode())
+
+
+def test_jobs_over_http_show_what_the_table_says() -> None:
+    metrics = JobsApiMetrics()
+    metrics.requests.labels("create", "done").inc()
+    metrics.seconds.labels("create").observe(0.1)
+    compare("jobs-api", text_of(metrics.registry.collect()).decode())
 
 
 def test_the_agent_shows_what_the_table_says() -> None:

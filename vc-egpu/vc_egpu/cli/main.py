@@ -19,6 +19,8 @@ PROCESSES: Final = {
     "jobs": ("vc_egpu.jobs.main", "runs Volcano Jobs on clusters without Volcano"),
     "node-agent": ("vc_egpu_node.main", "offers a node's cards to the kubelet and gives them to containers"),
     "ui": ("vc_egpu.page.main", "the page for several users, each with the rights of their own token"),
+    "jobs-api": ("vc_egpu.jobsapi.main", "Jobs over plain HTTP, each with the rights of its own token"),
+    "catalogue": ("vc_egpu.jobsapi.check", "checks a catalogue of adapted models, and expands its entries"),
     "node-clean": ("vc_egpu_node.removal", "takes everything of ours off a node, on removal"),
     "report": (
         "vc_egpu.usage.main",

@@ -111,6 +111,29 @@ class ApiConnection:
         endpoint = config.with_token(server, ca_file, token)
         return cls(Transport(endpoint, pool_size=pool_size, timeout_s=timeout_s, user_agent=user_agent))
 
+    @classmethod
+    def without_credentials(
+        cls,
+        server: str,
+        ca_file: str | Path | None,
+        *,
+        pool_size: int = 32,
+        timeout_s: float = 15.0,
+        user_agent: str = "vc-egpu",
+    ) -> "ApiConnection":
+        """A connection that has no credentials itself: see :meth:`bearing`. Raises as :meth:`with_token`."""
+        endpoint = config.without_credentials(server, ca_file)
+        return cls(Transport(endpoint, pool_size=pool_size, timeout_s=timeout_s, user_agent=user_agent))
+
+    def bearing(self, token: str) -> "ApiConnection":
+        """The same connection, for the bearer of this token alone. Many users share its sockets so.
+
+        Raises :class:`~.wire.errors.Unauthorized` for what can be no token.
+        """
+        other = copy.copy(self)
+        other._transport = self._transport.bearing(token)
+        return other
+
     def metadata_only(self) -> "ApiConnection":
         """The same connection, whose lists and watches bring no more than the metadata of each object.
 

@@ -47,6 +47,7 @@ _TITLES: Final = {
     ("admission", "/metrics/shares"): "Admission: shares (`/metrics/shares`)",
     ("webhook", "/metrics"): "Webhook",
     ("jobs", "/metrics"): "Job controller",
+    ("jobs-api", "/metrics"): "Jobs over HTTP (`/metrics`, port 9453)",
     ("node-agent", "/metrics"): "Node agent (`/metrics`, port 9445)",
 }
 _ABOUT: Final = {

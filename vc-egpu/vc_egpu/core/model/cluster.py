@@ -209,6 +209,8 @@ class AskOption:
 
     name: str
     asks: tuple[CardAsk, ...]
+    needs: Needs | None = None
+    """What its program needs of the node; None: what the pod needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,10 @@ class PodShape:
     def as_option(self, name: str) -> "PodShape | None":
         """The pod as it is made once this option is chosen; None where it has no such option."""
         found = next((option for option in self.options if option.name == name), None)
-        return replace(self, asks=found.asks, choice=name) if found is not None else None
+        if found is None:
+            return None
+        needs = self.needs if found.needs is None else found.needs
+        return replace(self, asks=found.asks, choice=name, needs=needs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,7 @@ def parts_of(shape: PodShape) -> int:
     """How much there is to a shape. Most have a dozen parts, but makers of pods may write as many as fit."""
     named = sum(1 + len(requirement.values) for term in shape.affinity_terms for requirement in term)
     named += sum(map(len, shape.needs.ways))
+    named += sum(len(way) for option in shape.options if option.needs for way in option.needs.ways)
     named += sum(1 + len(r.values) for _, term in shape.prefers for r in term)
     return named + sum(
         map(

@@ -130,6 +130,18 @@ def with_token(server: str, ca_file: str | Path | None, token: str) -> Endpoint:
     return Endpoint(configuration)
 
 
+def without_credentials(server: str, ca_file: str | Path | None) -> Endpoint:
+    """The API server at this URL, for nobody: each request brings credentials, or is anonymous.
+
+    Raises :class:`ConfigError`.
+    """
+    configuration = Configuration()
+    configuration.host = server
+    configuration.ssl_ca_cert = str(ca_file) if ca_file is not None else None
+    proxies.settle(configuration)
+    return Endpoint(configuration)
+
+
 def _paths(kubeconfig: str | Path | None) -> str:
     """The file, or those of the variable."""
     return str(kubeconfig or os.environ.get("KUBECONFIG") or KUBE_CONFIG_DEFAULT_LOCATION)

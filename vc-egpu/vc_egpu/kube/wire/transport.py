@@ -151,6 +151,7 @@ class Transport:
         self._timeout_s = timeout_s
         self._limit = limit
         self._patience_s = patience_s
+        self._bearer: str | None = None
         self._headers = {"Accept": JSON, "User-Agent": user_agent}
         self._stream_headers = self._headers
         self._requests = endpoint.pool_manager(pool_size=pool_size, block=True)
@@ -166,6 +167,17 @@ class Transport:
         other = copy.copy(self)
         other._headers = {**self._headers, "Accept": METADATA_LIST}
         other._stream_headers = {**self._headers, "Accept": METADATA_WATCH}
+        return other
+
+    def bearing(self, token: str) -> "Transport":
+        """The same connections, with requests of the bearer of this token alone.
+
+        Raises :class:`Unauthorized` for what no header may have.
+        """
+        if not token or not (token.isascii() and token.isprintable()) or " " in token:
+            raise Unauthorized("the token has characters that no header may have", status=401)
+        other = copy.copy(self)
+        other._bearer = f"Bearer {token}"
         return other
 
     def exchange(
@@ -218,7 +230,7 @@ class Transport:
             return self._once(request)
         except Unauthorized:
             # 401 comes before anything is done, so even a write may be repeated with a fresh token.
-            if self._endpoint.authorization(renew=True) is None:
+            if self._bearer is not None or self._endpoint.authorization(renew=True) is None:
                 raise
         return self._once(request)
 
@@ -281,7 +293,7 @@ class Transport:
         self, data: bytes | None, content_type: str, usual: Mapping[str, str] | None = None
     ) -> dict[str, str]:
         headers = dict(self._headers if usual is None else usual)
-        authorization = self._endpoint.authorization()
+        authorization = self._bearer or self._endpoint.authorization()
         if authorization:
             headers["Authorization"] = authorization
         if data is not None:

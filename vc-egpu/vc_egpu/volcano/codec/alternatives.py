@@ -29,7 +29,6 @@ ORDERS: Final = ("ordered", "best")
 _NOT_YET: Final[Mapping[str, str]] = {
     "kind": "name a model",
     "slice": "cards are shared by memory and cores",
-    "needs": "choose an image that runs on the model's nodes",
 }
 """Words of the contract that nothing here acts on. To ignore one would start the wrong program."""
 _Text = Annotated[str, Field(max_length=4096)]
@@ -60,6 +59,8 @@ class Alternative(Wire):
     ) = None
     """MiB on each card, or percent of the model's (``"50%"``); absent: as the template says."""
     cores: Annotated[int, Field(strict=True, ge=1, le=100)] | None = None
+    needs: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """What its program needs of the node; absent: as the pod's own annotation or variables say."""
     image: dict[ContainerName, _Image] = Field(default_factory=dict)
     """By container, as are the following."""
     env: dict[ContainerName, _Env] = Field(default_factory=dict)

@@ -303,6 +303,9 @@ def _needs(request: Request, problems: list[str]) -> Needs:
     """What the webhook compiled of the program's needs."""
     said = request.needs
     try:
+        for option in request.options or ():
+            if option.needs is not None:
+                needs_of(option.needs.text, option.needs.ways, presumed=bool(option.needs.presumed))
         return needs_of(said.text, said.ways, presumed=bool(said.presumed)) if said is not None else NO_NEEDS
     except NeedsError as error:
         problems.append(f"annotation {names.REQUEST}: needs: {error}")

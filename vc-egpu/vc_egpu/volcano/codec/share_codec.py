@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 
+from vc_egpu.core.environments.needs import NO_NEEDS, Needs
 from vc_egpu.core.layouts.table import ANYWHERE
 from vc_egpu.core.model.cluster import AskOption, CardAsk, CardId, Share
 from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.codec.cluster_codec import Document
+from vc_egpu.volcano.needs.pods import needs_of
+from vc_egpu.volcano.needs.text import NeedsError
 from vc_egpu.volcano.podspec.sums import units
-from vc_egpu.volcano.words.annotations import Cards, Request
+from vc_egpu.volcano.words.annotations import Cards, Request, RequestNeeds
 
 
 def asks_of(request: Request, limits_mib: Mapping[str, int]) -> tuple[CardAsk, ...]:
@@ -32,12 +35,21 @@ def asks_of(request: Request, limits_mib: Mapping[str, int]) -> tuple[CardAsk, .
 
 
 def options_of(request: Request, limits_mib: Mapping[str, int]) -> tuple[AskOption, ...]:
-    """The same for each option of a pod that may take several."""
+    """The same for each option of a pod that may take several. Needs that cannot be read are none."""
     found = []
+    apart = any(option.needs is not None for option in request.options or ())
     for option in request.options or ():
         alone = request.model_copy(update={"containers": option.containers})
-        found.append(AskOption(option.name, asks_of(alone, limits_mib)))
+        needs = _needs(option.needs) if apart else None
+        found.append(AskOption(option.name, asks_of(alone, limits_mib), needs))
     return tuple(found)
+
+
+def _needs(said: RequestNeeds | None) -> Needs:
+    try:
+        return needs_of(said.text, said.ways, presumed=bool(said.presumed)) if said is not None else NO_NEEDS
+    except NeedsError:
+        return NO_NEEDS
 
 
 def memory_limits(spec: Document) -> dict[str, int]:

@@ -91,13 +91,6 @@ class ContainerRequest(Wire):
     asked_cores: CoresPercent | None = None
 
 
-class RequestOption(Wire):
-    """One of several ways in which a pod takes cards; all members of its gang take the one of this name."""
-
-    name: ModelName
-    containers: Annotated[dict[ContainerName, ContainerRequest], Field(min_length=1, max_length=64)]
-
-
 class RequestNeeds(Wire):
     """What a pod's program needs of its node, as the webhook compiled it."""
 
@@ -107,6 +100,15 @@ class RequestNeeds(Wire):
     """Any of these; in each, conditions on facts of nodes with commas between them."""
     presumed: bool | None = None
     """Read off the containers: what a node does not tell is taken for met."""
+
+
+class RequestOption(Wire):
+    """One of several ways in which a pod takes cards; all members of its gang take the one of this name."""
+
+    name: ModelName
+    containers: Annotated[dict[ContainerName, ContainerRequest], Field(min_length=1, max_length=64)]
+    needs: RequestNeeds | None = None
+    """What the program of this one needs; where no option has any, what the pod needs."""
 
 
 class Request(Wire):

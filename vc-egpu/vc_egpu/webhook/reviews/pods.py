@@ -7,7 +7,6 @@ from vc_egpu.core.model.gangs import option_of
 from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
 from vc_egpu.volcano.codec import options
 from vc_egpu.volcano.codec.request import AskError, PodAsk, names_without_effect, read_pod
-from vc_egpu.volcano.needs.pods import Read
 from vc_egpu.volcano.podspec.way import Way, waits_for_us, way_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Request
@@ -31,6 +30,7 @@ from vc_egpu.webhook.reviews import (
     access,
     gangs,
     membership,
+    needs,
     queue_limits,
     several,
     size_limits,
@@ -62,7 +62,8 @@ def _review(review: Review, context: Context) -> Decision:
     size_limits.check_pods([spec], "spec")
     specs.refuse_forged(annotations, _ANNOTATIONS, request_too=False)
     labelled = specs.check_label(labels_of(pod), "metadata.labels")
-    ask = options.read(spec, annotations, context.table, known=_completed_before(pod, labelled=labelled))
+    known = _completed_before(pod, labelled=labelled)
+    ask = options.read(spec, annotations, context.table, known=known)
     if not ask.is_managed and not labelled:
         specs.refuse_forged(annotations, _ANNOTATIONS, request_too=True)
         if not membership.is_member(review, context):
@@ -96,12 +97,13 @@ def _review(review: Review, context: Context) -> Decision:
         "spec.priorityClassName",
         preemption_policy=spec.get("preemptionPolicy") or None,
     )
-    needs = specs.needs_of(annotations, spec, _ANNOTATIONS, context) if ask.is_managed else Read()
-    knobs.warnings += needs.warnings
-    metadata = _metadata(pod, ask, knobs, cls, "" if with_job else queue)
-    if needs.needs is not None:
-        request = Request.decode(metadata["annotations"][names.REQUEST])
-        metadata["annotations"][names.REQUEST] = request.model_copy(update={"needs": needs.needs}).encode()
+    request = ask.request(
+        knobs.core_policy, oversubscribe=knobs.oversubscribe, mixes=knobs.mixes, best=knobs.best
+    )
+    if ask.is_managed:
+        request, told = needs.with_needs(request, known, pod, _ANNOTATIONS, context)
+        knobs.warnings += told
+    metadata = _metadata(pod, request, cls, "" if with_job else queue)
     if group is None and membership.named(review):
         metadata["annotations"][names.GROUP_UNSEEN] = "true"
     if controller_of(pod) and not context.settings.keep_managed_fields:
@@ -322,12 +324,9 @@ def _job(review: Review, context: Context) -> Json:
 # --- what is written --------------------------------------------------------------------------------
 
 
-def _metadata(pod: Json, ask: PodAsk, knobs: specs.Knobs, cls: ClassName, queue: str) -> dict[str, Any]:
+def _metadata(pod: Json, request: Request, cls: ClassName, queue: str) -> dict[str, Any]:
     """Metadata with the label, the request, the class and, where it was checked here, the queue."""
     metadata = mapping(pod.get("metadata"))
-    request = ask.request(
-        knobs.core_policy, oversubscribe=knobs.oversubscribe, mixes=knobs.mixes, best=knobs.best
-    )
     annotations = {**annotations_of(pod), names.REQUEST: request.encode()}
     if queue:
         annotations[names.QUEUE_NAME] = queue

@@ -10,8 +10,6 @@ from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.codec.alternatives import ORDERS
 from vc_egpu.volcano.codec.pod_codec import models_like
 from vc_egpu.volcano.codec.request import PodAsk
-from vc_egpu.volcano.needs import pods
-from vc_egpu.volcano.needs.text import NeedsError
 from vc_egpu.volcano.podspec.node_wishes import CARD_LISTS, MOST_NAMED, entries, excess
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Request
@@ -167,14 +165,6 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
                 which = avoided if model in avoid else used
                 raise Refusal(f'{path}["{which}"]: rules out model {model!r}, which the containers ask for')
     return knobs
-
-
-def needs_of(annotations: Mapping[str, Any], spec: Json, path: str, context: Context) -> pods.Read:
-    """What the pod's program needs of its node; refuses what no row of the table could ever meet."""
-    try:
-        return pods.read(annotations, spec, context.settings.environments)
-    except NeedsError as error:
-        raise Refusal(f'{path}["{names.NEEDS}"]: {error}') from error
 
 
 def _check_slices(ask: PodAsk, path: str, *, soft: bool, spills: bool) -> None:

@@ -20,7 +20,7 @@ from vc_egpu.webhook.protocol.context import (
 )
 from vc_egpu.webhook.protocol.decision import MAX_WARNINGS, Refusal
 from vc_egpu.webhook.protocol.questions import Subject, any_allowed, together
-from vc_egpu.webhook.reviews import access, size_limits, specs, without_effect
+from vc_egpu.webhook.reviews import access, needs, size_limits, specs, without_effect
 from vc_egpu.webhook.reviews.gangs import Members
 from vc_egpu.webhook.reviews.jobs.tasks import Task, TaskedJob
 
@@ -119,8 +119,7 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
         _, warning = specs.scheduler_for(named, where, context.settings.scheduler_of(grouped=False))
         warnings += [*item.ask.warnings, *knobs.warnings, *([warning] if warning else [])]
         if item.ask.is_managed:
-            needs = specs.needs_of(task.annotations, task.pod_spec, f"{path}.{ANNOTATIONS}", context)
-            warnings += needs.warnings
+            warnings += needs.of_template(task.annotations, task.pod_spec, f"{path}.{ANNOTATIONS}", context)
         warnings += without_effect.of_pod(task.pod_spec, task.annotations, path)
         if len(warnings) < MAX_WARNINGS:  # no more are sent, and what is near takes time to find
             warnings += slips(task.annotations, labels_of(task.template), f"{path}.metadata")

@@ -10,7 +10,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.knobs import knobs_in
 from vc_egpu.webhook.protocol.context import Context, Review, annotations_of, spec_of
 from vc_egpu.webhook.protocol.decision import Decision, Json, allow
-from vc_egpu.webhook.reviews import gangs, queue_limits, several, size_limits, specs
+from vc_egpu.webhook.reviews import gangs, needs, queue_limits, several, size_limits, specs
 from vc_egpu.webhook.reviews.jobs import checks
 from vc_egpu.webhook.reviews.jobs.checks import ANNOTATIONS, Checked
 from vc_egpu.webhook.reviews.jobs.tasks import Task, TaskedJob, copied_back
@@ -93,7 +93,7 @@ def _read_stored(task: Task, old: Task, context: Context) -> Checked:
         changed, path = _changed(task.annotations, old.annotations), f"{task.path}.{ANNOTATIONS}"
         specs.refuse_forged(changed, path, request_too=True)
         specs.check_knobs(changed, path, ask, context.table)
-        specs.needs_of(changed, {}, path, context)
+        needs.of_template(changed, {}, path, context)
     return Checked(task, ask, is_new=False, old=old)
 
 

@@ -1,0 +1,104 @@
+"""The calls to the API server, each with its caller's token, and what its refusals mean for a caller."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from vc_egpu.jobsapi.answers import JobAnswer, told
+from vc_egpu.jobsapi.job import Json
+from vc_egpu.kube import ApiConnection
+from vc_egpu.kube.resources import POD_GROUPS, SELF_SUBJECT_REVIEWS, VOLCANO_JOBS
+from vc_egpu.kube.wire.errors import (
+    AlreadyExists,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    RequestTimeout,
+    Temporary,
+    TooManyRequests,
+    Unauthorized,
+)
+from vc_egpu.volcano.words import names
+
+_STATUSES: Final[tuple[tuple[type[KubeError], int], ...]] = (
+    (Unauthorized, 401),
+    (Forbidden, 403),
+    (NotFound, 404),
+    (AlreadyExists, 409),
+    (Invalid, 422),
+    (TooManyRequests, 429),
+    (RequestTimeout, 504),
+)
+_FIELDS: Final[tuple[tuple[str, str], ...]] = (
+    ("alternatives", "alternatives"),
+    ("spec.queue", "queue"),
+    ("queues.scheduling.volcano.sh", "queue"),
+    (names.NEEDS, "needs"),
+    (names.USE_MODELS, "models"),
+    (names.PRIORITY, "priority"),
+    (names.LIMIT_MEMORY, "memory"),
+    (names.LIMIT_CORES, "cores"),
+    (names.SHARED_PREFIX, "model"),
+    ("runAsNonRoot", "run_as_user"),
+    ("metadata.name", "name"),
+    ("in the namespace", "namespace"),
+    ("namespaces", "namespace"),
+)
+"""What stands in a refusal of the cluster, and the field of ours that it is about; the first counts."""
+
+
+def create(api: ApiConnection, job: Json, *, dry_run: bool) -> JobAnswer:
+    """Make the Job. Raises :class:`KubeError`."""
+    return told(api.create(VOLCANO_JOBS, job, job["metadata"]["namespace"], dry_run=dry_run))
+
+
+def read(api: ApiConnection, namespace: str, name: str) -> JobAnswer:
+    """Where it stands. Raises :class:`KubeError`.
+
+    A caller that may not read PodGroups is told less, and the Job all the same.
+    """
+    job = api.get(VOLCANO_JOBS, name, namespace)
+    group: Json | None = None
+    try:
+        group = api.get(POD_GROUPS, f"{name}-{job['metadata'].get('uid')}", namespace)
+    except (NotFound, Forbidden):
+        group = None
+    return told(job, group)
+
+
+def delete(api: ApiConnection, namespace: str, name: str) -> None:
+    """Delete it with its pods. Raises :class:`KubeError`."""
+    api.delete(VOLCANO_JOBS, name, namespace, propagation="Background")
+
+
+def is_known(api: ApiConnection) -> None:
+    """Ask whether the token is good. Raises :class:`KubeError`."""
+    review: Mapping[str, object] = {
+        "apiVersion": SELF_SUBJECT_REVIEWS.api_version,
+        "kind": SELF_SUBJECT_REVIEWS.kind,
+        "metadata": {},
+    }
+    api.create(SELF_SUBJECT_REVIEWS, dict(review))
+
+
+def status_of(error: KubeError) -> int:
+    """The status of our answer. What the API server could not do is 502, never its own 500."""
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 502)
+
+
+def text_of(error: KubeError) -> str:
+    """What the cluster said, without the method and path of our own call."""
+    before, _, said = error.message.partition(": ")
+    return said if said and before.partition(" ")[2].startswith("/api") else error.message
+
+
+def field_of(error: KubeError) -> str:
+    """The field that the cluster's refusal is about, as far as its text tells."""
+    if isinstance(error, Temporary):
+        return ""
+    if isinstance(error, AlreadyExists):
+        return "name"
+    if isinstance(error, Unauthorized):
+        return "Authorization"
+    said = text_of(error)
+    return next((field for sign, field in _FIELDS if sign in said), "")

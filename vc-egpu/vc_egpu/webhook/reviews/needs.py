@@ -1,0 +1,81 @@
+"""What programs need of their nodes, at the door: of a template, and of a pod with its alternatives."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vc_egpu.volcano.codec import alternatives, options
+from vc_egpu.volcano.needs import pods
+from vc_egpu.volcano.needs.pods import Read
+from vc_egpu.volcano.needs.text import NeedsError
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError, Request
+from vc_egpu.webhook.protocol.context import Context, annotations_of, spec_of
+from vc_egpu.webhook.protocol.decision import Json, Refusal
+
+MOST_BYTES: Final = 16 * 1024
+"""All alternatives of a pod together: they stand in its annotation."""
+
+
+def of_template(annotations: Mapping[str, Any], spec: Json, path: str, context: Context) -> list[str]:
+    """The warnings; refuses what no row of the table could ever meet, also in one alternative."""
+    by_alternative = _by_alternative(annotations, spec, path, context)
+    found = [_of(annotations, spec, path, context), *by_alternative.values()]
+    return list(dict.fromkeys(warning for each in found for warning in each.warnings))
+
+
+def with_needs(
+    request: Request, known: Request | None, pod: Json, path: str, context: Context
+) -> tuple[Request, list[str]]:
+    """The request with what the pod's program needs, and the warnings.
+
+    The pod is as it came, before an alternative was put in. ``known``: what the webhook wrote on it
+    before. Such a pod has its alternative already, and the others cannot be read off it any more.
+    """
+    if known is not None and any(option.needs is not None for option in known.options or ()):
+        kept = {option.name: option.needs for option in known.options or ()}
+        return _told(request, {**kept, "": known.needs}), []
+    annotations, spec = annotations_of(pod), spec_of(pod)
+    each = _by_alternative(annotations, spec, path, context)
+    if not any(read.needs is not None for read in each.values()):
+        read = _of(annotations, spec, path, context)
+        return request.model_copy(update={"needs": read.needs}), list(read.warnings)
+    texts = [text for read in each.values() if read.needs is not None for text in read.needs.ways]
+    if (size := sum(map(len, texts))) > MOST_BYTES:
+        raise Refusal(
+            f'{path}["{names.ALTERNATIVES}"]: what its alternatives need takes {size} bytes, the limit is '
+            f"{MOST_BYTES}; name builds, as torch==2.6+cu124"
+        )
+    by_name = {name: read.needs for name, read in each.items()}
+    warnings = dict.fromkeys(warning for read in each.values() for warning in read.warnings)
+    return _told(request, {**by_name, "": by_name.get(request.choice or "")}), list(warnings)
+
+
+def _told(request: Request, by_name: Mapping[str, Any]) -> Request:
+    """The request with needs by option; under the empty name are those of the pod as it is made now."""
+    told = tuple(one.model_copy(update={"needs": by_name.get(one.name)}) for one in request.options or ())
+    return request.model_copy(update={"options": told or None, "needs": by_name[""]})
+
+
+def _by_alternative(
+    annotations: Mapping[str, Any], spec: Json, path: str, context: Context
+) -> dict[str, Read]:
+    """What each alternative needs, if the pod has any."""
+    if names.ALTERNATIVES not in annotations or not options.is_open(spec):
+        return {}
+    found = {}
+    try:
+        for name, one in alternatives.decode(annotations[names.ALTERNATIVES]).items():
+            said = annotations if one.needs is None else {**annotations, names.NEEDS: one.needs}
+            found[name] = pods.read(said, alternatives.applied(spec, one), context.settings.environments)
+    except AnnotationError as error:
+        raise Refusal(f'{path}["{names.ALTERNATIVES}"]: {error}') from error
+    except NeedsError as error:
+        raise Refusal(f'{path}["{names.ALTERNATIVES}"]: {name}.needs: {error}') from error
+    return found
+
+
+def _of(annotations: Mapping[str, Any], spec: Json, path: str, context: Context) -> Read:
+    try:
+        return pods.read(annotations, spec, context.settings.environments)
+    except NeedsError as error:
+        raise Refusal(f'{path}["{names.NEEDS}"]: {error}') from error
