@@ -31,7 +31,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "choice",
         "decide",
     ),
-    "vc_egpu.volcano": ("api", "words", "room", "podspec", "needs", "codec"),
+    "vc_egpu.volcano": ("api", "words", "room", "podspec", "needs", "network", "codec"),
     "vc_egpu.kube": (
         "backoff",
         "pace",
@@ -144,7 +144,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "commands",
         "kubectl",
     ),
-    "vc_egpu.page": ("settings", "cluster", "serving", "main"),
+    "vc_egpu.page": ("settings", "cluster", "serving", "sites", "main"),
     "vc_egpu_node": (
         "files",
         "kubelet_api",

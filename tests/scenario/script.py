@@ -6,7 +6,8 @@ After every command the invariants are checked. The commands::
     node n1 h20=4 cpu=64 memory=256Gi       cards by model; also mode=native, sharers=2, ratio=1.5,
                                             taint=key=value:NoSchedule, label=zone=a, slots=12,
                                             memory-ratio=2, host=64Gi, for=low (the class of both ratios),
-                                            pods=110, driver=550.54, cuda=12.4, capability=8.0
+                                            pods=110, driver=550.54, cuda=12.4, capability=8.0,
+                                            in=r1;b1 (its rack, its block)
     ill n1/0 | well n1/0                    a card takes nothing new, or recovers
     cordon n1 | uncordon n1 | drop n1       the node
     silent n1 | back n1                     its kubelet falls silent: who is there stays; or is back
@@ -28,6 +29,9 @@ After every command the invariants are checked. The commands::
                                             needs=driver>=550 (of the node's software),
                                             presumes=cuda>=12.4 (read off its image),
                                             runtime=600 (seconds within which its pods end),
+                                            tier=1 (all in one domain of this tier of the network),
+                                            parts=4 (subgroups of so many members), part-tier=1 (each in one
+                                            domain of this tier),
                                             is=web (a label), apart-from=web;db@zone (pods that it avoids on
                                             its node, or in its zone), near=web@zone (pods that it needs),
                                             spread=web:2 or web@zone:2 (evenly with these, maxSkew 2),
@@ -62,7 +66,7 @@ After every command the invariants are checked. The commands::
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -85,11 +89,21 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Moving
+from vc_egpu.core.topology.network import Bound, Domain
 from vc_egpu.sim.world import Tasks, World
 
 _PREFIX = "volcano.sh/"
 _SWITCHES = {"closed", "keeps", "no-preemption", "fifo"}
 _CLASSES = {"high": ShareClass.HIGH, "low": ShareClass.LOW, "unset": ShareClass.UNSET}
+
+
+def _network(words: str) -> tuple[Domain, ...]:
+    """``r1;b1``: its domain of tier 1, of tier 2 and so on; an empty word: none of that tier."""
+    return tuple(Domain(tier, word) for tier, word in enumerate(words.split(";"), 1) if word)
+
+
+def _bound(options: Mapping[str, str], name: str) -> Bound | None:
+    return Bound(int(options[name])) if name in options else None
 
 
 class ScriptError(Exception):
@@ -163,6 +177,7 @@ class Script:
                 host_memory_mib=asks.mib(options.get("host", "0")),
                 max_sharers=int(options.get("sharers", "100")),
                 slots=slots,
+                network=_network(options.get("in", "")),
             )
         )
 
@@ -249,6 +264,11 @@ class Script:
             single="single" in flags,
             restartable="restartable" in flags,
             template=tasks if "template" in flags else (),
+            bound=_bound(options, "tier"),
+            subgroups={"part": _bound(options, "part-tier")} if "parts" in options else {},
+            partitions={task: ("part", int(options.get("parts", "0"))) for task, _, _ in tasks}
+            if "parts" in options
+            else {},
         )
         self._submitted += 1
         gates = (options["gate"],) if "gate" in options else ()

@@ -138,3 +138,26 @@ def test_a_model_table_that_is_not_there_is_told_of(code: int, level: str, tmp_p
             server.script = [(code, refused, {})]
             models = facts.config_text(api, names.MODELS_CONFIG_MAP, "models.yaml")
     assert checkup.verdict(checkup.examine(replace(healthy(), models=models), NOW)) == level
+
+
+def test_hypernodes_are_looked_at() -> None:
+    def hypernode(name: str, tier: object, *nodes: str) -> docs.Json:
+        members = [{"type": "Node", "selector": {"exactMatch": {"name": node}}} for node in nodes]
+        return {"metadata": {"name": name}, "spec": {"tier": tier, "members": members}}
+
+    known = [node["metadata"]["name"] for node in healthy().nodes.items]
+    good = hypernode("good", 1, known[0])
+    assert bad(replace(healthy(), hypernodes=Listing([good]))) == []
+    circle = hypernode("circle", 1)
+    circle["spec"]["members"] = [{"type": "HyperNode", "selector": {"exactMatch": {"name": "circle"}}}]
+    wrong = [good, hypernode("text", "one"), circle, hypernode("gone", 1, "n77", "n78")]
+    found = bad(replace(healthy(), hypernodes=Listing(wrong)))
+    assert [one.level for one in found] == ["warn"] * 3
+    assert [one.text.split(":")[0].split(" is ")[0].split(" names ")[0] for one in found] == [
+        "HyperNode text",
+        "HyperNode circle",
+        "HyperNode gone",
+    ]
+    assert "n77, n78" in found[2].text
+    unseen = bad(replace(healthy(), hypernodes=Listing((), "you may not list hypernodes")))
+    assert said(unseen).strip() == "warn network: you may not list hypernodes"

@@ -10,7 +10,7 @@ from unit.cli import documents as docs
 from unit.core import make
 from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.cli import exit_status, kubectl
-from vc_egpu.cli.foresight.reading import policy_of
+from vc_egpu.cli.foresight.reading import settings_of
 from vc_egpu.core.model.cluster import ShareClass, Snapshot
 from vc_egpu.report import snapshot_codec
 from vc_egpu.volcano.words import names
@@ -175,9 +175,9 @@ def test_a_damaged_snapshot_is_told(desk: Desk, capsys: pytest.CaptureFixture[st
 
 
 def test_the_rules_are_those_of_the_running_controller() -> None:
-    assert policy_of(["--no-preemption", "--binpack", "ours"]).preemption is False
+    assert settings_of(["--no-preemption", "--binpack", "ours"]).policy.preemption is False
     with pytest.raises(ValueError, match="flags that this command does not know"):
-        policy_of(["--of-another-version"])
+        settings_of(["--of-another-version"])
 
 
 # --- on a cluster -----------------------------------------------------------------------------------

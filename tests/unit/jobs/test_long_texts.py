@@ -62,7 +62,7 @@ def test_a_time_that_is_too_long_is_none() -> None:
 @pytest.mark.parametrize("model", TRAITS)
 def test_what_has_to_fit_a_pattern_has_a_length_in_its_crd(model: type[ApiObject]) -> None:
     for path, schema in _schemas(crd(model), model.__name__):
-        if "pattern" in schema:
+        if isinstance(schema.get("pattern"), str):
             assert schema["pattern"].startswith("^"), path
             assert schema["pattern"].endswith("$"), path
             assert 0 < schema.get("maxLength", 0) <= 4096, path

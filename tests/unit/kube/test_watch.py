@@ -387,3 +387,25 @@ def test_a_refusal_is_an_answer_and_no_answer_is_none(
     assert api.asked.is_set()
     assert reflector.unanswered_s() == (0.0 if heard else 500.0)
     assert reflector.silent_s() == math.inf
+
+
+def test_a_kind_that_the_cluster_may_lack_comes_and_goes(api: ApiConnection, server: TinyApi) -> None:
+    absent, seen = threading.Event(), Seen()
+    absent.set()
+    gone = status(404, "NotFound", "the server could not find the requested resource")
+    server.refuses = lambda _method, path, _body: (404, gone) if absent.is_set() and PATH in path else None
+    server.put(f"{PATH}/a", config_map("a"))
+    reflector = Reflector(api, CONFIG_MAPS, seen.changes.put, namespace="n", optional=True).start()
+    try:
+        assert reflector.wait_synced(10)
+        assert (reflector.objects(), reflector.failure()) == ([], None)
+        assert seen.nothing()
+        absent.clear()
+        assert seen.next() == ("ADDED", "a")
+        server.wait_for_watch()
+        absent.set()
+        reflector.list_again()
+        assert seen.next() == ("DELETED", "a")
+        assert reflector.objects() == []
+    finally:
+        reflector.stop()

@@ -188,3 +188,19 @@ def _script_after(
     server: TinyApi, count: int, answers: list[tuple[int, dict[str, Any], dict[str, str]]]
 ) -> None:
     server.skip, server.script = count, list(answers)
+
+
+def test_hypernodes_are_read_from_the_whole_cluster(volcano: VolcanoClient, server: TinyApi) -> None:
+    spec = {
+        "tier": 1,
+        "tierName": "rack",
+        "members": [{"type": "Node", "selector": {"exactMatch": {"name": "n"}}}],
+    }
+    path = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
+    server.put(f"{path}/r1", {"metadata": {"name": "r1"}, "spec": spec})
+    (found,) = volcano.hyper_nodes.list()
+    assert (found.metadata.name, found.spec.tier, found.spec.tier_name) == ("r1", 1, "rack")
+    (member,) = found.spec.members
+    assert member.selector is not None
+    assert member.selector.exact_match is not None
+    assert member.selector.exact_match.name == "n"

@@ -39,35 +39,61 @@ def test_a_must_of_a_queue_that_nobody_holds_is_refused(key: str) -> None:
     assert without_effect.of_queue(spec, {}, VOLCANO)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}},
-        {"networkTopology": {"highestTierAllowed": 1}},
-        {"tasks": [{"name": "w", "topologyPolicy": "single-numa-node"}]},
-        {"tasks": [{"name": "w", "partitionPolicy": {"networkTopology": {"mode": "hard"}}}]},
-    ],
-)
-def test_a_must_of_a_job_is_refused_where_nobody_holds_it(spec: Json) -> None:
+def test_a_must_of_a_job_is_refused_where_nobody_holds_it() -> None:
+    spec: Json = {"tasks": [{"name": "w", "topologyPolicy": "single-numa-node"}]}
     with pytest.raises(Refusal, match="held by nobody here"):
         without_effect.of_job(spec, HERE)
     assert len(without_effect.of_job(spec, VOLCANO)) == 1
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [{"networkTopology": {"mode": "soft"}}, {"tasks": [{"name": "w", "topologyPolicy": "best-effort"}]}],
-)
-def test_a_wish_of_a_job_is_told_of(spec: Json) -> None:
+def test_a_wish_of_a_job_is_told_of() -> None:
+    spec: Json = {"tasks": [{"name": "w", "topologyPolicy": "best-effort"}]}
     (warning,) = without_effect.of_job(spec, HERE)
     assert "has no effect on the plan" in warning
 
 
 @pytest.mark.parametrize(
-    "spec", [{}, {"tasks": None}, {"tasks": [7, {"topologyPolicy": "none"}]}, {"networkTopology": "x"}]
+    "spec",
+    [
+        {},
+        {"tasks": None},
+        {"tasks": [7, {"topologyPolicy": "none"}]},
+        {"networkTopology": "x"},
+        {"networkTopology": {"mode": "soft"}},
+        {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}},
+        {"networkTopology": {"highestTierAllowed": 3}},
+        {"networkTopology": {"highestTierAllowed": 0}},
+        {"networkTopology": {"highestTierName": "rack"}},
+        {"tasks": [{"partitionPolicy": {"networkTopology": {"mode": "soft"}}}]},
+        {"tasks": [{"partitionPolicy": {"networkTopology": {"highestTierAllowed": 1}}}]},
+        {"tasks": [{"partitionPolicy": {"totalPartitions": 4, "partitionSize": 2, "minPartitions": 4}}]},
+    ],
 )
 def test_nothing_is_said_of_what_says_nothing(spec: Any) -> None:
     assert not without_effect.of_job(spec, HERE)
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        {"mode": "hard"},
+        {"mode": "hard", "highestTierAllowed": -1},
+        {"highestTierAllowed": "1"},
+        {"highestTierAllowed": 1, "highestTierName": "rack"},
+    ],
+)
+def test_a_must_names_one_tier_or_is_refused(topology: Json) -> None:
+    with pytest.raises(Refusal, match=r"spec\.networkTopology"):
+        without_effect.of_job({"networkTopology": topology}, HERE)
+    task = {"name": "w", "partitionPolicy": {"networkTopology": topology}}
+    with pytest.raises(Refusal, match=r'tasks\["w"\]\.partitionPolicy\.networkTopology'):
+        without_effect.of_job({"tasks": [task]}, HERE)
+
+
+def test_partitions_that_may_be_missing_are_counted_as_members() -> None:
+    policy = {"totalPartitions": 4, "partitionSize": 2, "minPartitions": 2}
+    (warning,) = without_effect.of_job({"tasks": [{"name": "w", "partitionPolicy": policy}]}, HERE)
+    assert "minPartitions: counts as so many members of the task" in warning
 
 
 def test_a_pod_is_told_of_rules_that_are_not_read_and_of_modes() -> None:

@@ -285,6 +285,7 @@ class Loop:
             self._conductor.plans.enqueue(key, self._mirror.groups[key])
 
     def _decide(self) -> None:
+        self._mirror.inventory.settle_network()
         question, clock = self._agenda.take_question(), self._work.clock
         self._parts.decisions.learned(self._mirror.usual.mix)
         plan, failed = self._parts.decisions.make(self._mirror.snapshot, question.only, clock)
@@ -350,6 +351,7 @@ class Loop:
             snapshot=snapshot,
             used={name: dict(amounts) for name, amounts in uses.items()},
             behind_s=self._parts.sources.behind_s(),
+            hypernodes_wrong=len(self._mirror.inventory.network.problems),
             figures=self._figures,
             policy=self._parts.decisions.policy,
             verdicts=dict(self._verdicts.now),

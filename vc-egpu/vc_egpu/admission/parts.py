@@ -96,7 +96,7 @@ class Parts:
             helpers=others.pool,
         )
         events = EventRecorder(api.fenced(leadership), "vc-egpu-admission", settings.identity)
-        work = Work(Mirror(table), executor, fenced, Reports(executor, events))
+        work = Work(Mirror(table, settings.network_levels), executor, fenced, Reports(executor, events))
         conductor = Conductor.on(
             work,
             steps.Authority(leadership.epoch),

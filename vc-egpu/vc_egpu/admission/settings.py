@@ -19,6 +19,7 @@ DEFAULT_MODELS: Final = "/etc/vc-egpu/models.yaml"
 _BINPACK: Final = "what the placement policy binpack means: see docs/placement.md"
 LEASE_NAME: Final = "vc-egpu-admission"
 DEFAULT_PORT: Final = 9446
+_LONGEST_LABEL: Final = 317
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Settings:
     """Whether there is a page of metrics with a series for each share."""
     node_groups: Path | None = None
     """Groups of nodes that can grow; None: no nodes are asked for."""
+    network_levels: tuple[str, ...] = ()
+    """Node labels that name the levels of the network, the nearest one first: rack, block, zone."""
     drain: bool = False
     drain_direct: bool = False
     verbose: bool = False
@@ -107,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a queue that does not name a model does not cap it, as in Volcano",
     )
-    flags.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack, help=_BINPACK)
+    _add_placement(flags)
     flags.add_argument("--max-gang-members", type=int, default=Policy().max_gang_members)
     flags.add_argument(
         "--reclaim-by-weight",
@@ -140,6 +143,29 @@ def _add_growth(parser: argparse.ArgumentParser) -> None:
         help="file of groups of nodes that can grow: while gangs lack cards alone, keep one "
         "ProvisioningRequest for each model",
     )
+
+
+def _add_placement(parser: argparse.ArgumentParser) -> None:
+    """What nodes are near each other, and which are filled first."""
+    parser.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack, help=_BINPACK)
+    parser.add_argument(
+        "--network-levels",
+        type=_labels,
+        default=(),
+        help="node labels with commas between, the nearest level first, as rack,block,zone: members of a "
+        "gang are placed near each other by them, and networkTopology counts its tiers by them, from 1; "
+        "where HyperNodes exist they say it instead",
+    )
+
+
+def _labels(text: str) -> tuple[str, ...]:
+    """Label keys with commas between."""
+    keys = tuple(part.strip() for part in text.split(",") if part.strip())
+    if len(keys) != len(set(keys)) or any(
+        len(key) > _LONGEST_LABEL or not key.isprintable() or " " in key for key in keys
+    ):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of different label keys")
+    return keys
 
 
 def _add_moves(parser: argparse.ArgumentParser) -> None:
@@ -279,6 +305,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         policy=policy,
         share_metrics=flags.share_metrics == "on",
         node_groups=flags.node_groups,
+        network_levels=flags.network_levels,
         drain=flags.drain,
         drain_direct=flags.drain_direct,
         verbose=flags.verbose,

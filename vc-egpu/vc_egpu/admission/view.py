@@ -39,6 +39,8 @@ class View:
     """What queues use, as the books have it; None: count it from the snapshot."""
     behind_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds since each watch was last heard, by kind."""
+    hypernodes_wrong: int = 0
+    """HyperNodes of which something is left out."""
     figures: Figures = field(default_factory=Figures)
     policy: Policy = field(default_factory=Policy)
     """What decisions go by, with what usual work was learned by then."""

@@ -180,6 +180,7 @@ def _ui(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--prometheus", default="", metavar="URL", help="show the past of cards, queues and pods from there"
     )
+    _many(flags)
 
 
 def _pause(flags: argparse.ArgumentParser) -> None:

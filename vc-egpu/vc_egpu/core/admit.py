@@ -119,7 +119,8 @@ class Attempt:
         raise NotImplementedError
 
     def _placements(self) -> dict[str, MemberPlacement]:
-        return {entry.member.key: self._trial.placement(entry) for entry in self._seated}
+        pinned = self._view.gang.is_bound
+        return {entry.member.key: self._trial.placement(entry, pinned=pinned) for entry in self._seated}
 
 
 class _Minimum(Attempt):

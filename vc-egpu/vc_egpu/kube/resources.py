@@ -121,5 +121,6 @@ RESOURCE_SLICES: Final = tuple(
 """In each version that clusters serve, the newest first; what we read of them is the same in all."""
 VOLCANO_JOBS: Final = Resource("batch.volcano.sh", "v1alpha1", "jobs", "Job")
 COMMANDS: Final = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command")
+HYPER_NODES: Final = Resource("topology.volcano.sh", "v1alpha1", "hypernodes", "HyperNode", namespaced=False)
 POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 QUEUES: Final = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", namespaced=False)

@@ -107,7 +107,8 @@ class Reflector:
 
     ``synced`` is set once the first list was delivered. An exception from ``on_change`` or ``transform`` is
     logged with its traceback, counted in ``callback_failures`` or ``transform_failures``, and does not stop
-    the stream.
+    the stream. ``optional``: the cluster may lack the whole kind. Then there are no objects, it is looked for
+    again and again, and nobody is warned.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Reflector:
         transform: Callable[[Json], Json] = drop_managed_fields,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         backoff: Backoff | None = None,
+        optional: bool = False,
     ) -> None:
         self.resource = resource
         self.synced = threading.Event()
@@ -139,6 +141,7 @@ class Reflector:
         self._transform = transform
         self._idle_timeout_s = idle_timeout_s
         self._backoff = backoff or Backoff()
+        self._optional = optional
         self._draw = random.randint
         self._lock = threading.Lock()
         self._store: dict[Key, Json] = {}
@@ -241,7 +244,7 @@ class Reflector:
         except NotFound as error:
             # The CRD may come later: keep asking, and say so once in a while.
             self._version = None
-            return self._pause_s(error)
+            return self._absent() if self._optional else self._pause_s(error)
         except KubeError as error:
             if self._in_vain >= _IN_VAIN:
                 self._version = None
@@ -290,6 +293,18 @@ class Reflector:
         self._sure = True
         self._failure = None
         self.synced.set()
+
+    def _absent(self) -> float:
+        """The server does not have the kind: that is as good as a list. After how many s to ask again."""
+        with self._lock:
+            known = dict(self._store)
+        for key, old in known.items():
+            self._apply(ChangeKind.DELETED, key, old)
+        self._contact_at, self._failure = time.monotonic(), None
+        self.synced.set()
+        delay_s = self._backoff.next_s()
+        logger.debug("watch %s: no such kind; again in %.1f s", self._path, delay_s)
+        return delay_s
 
     def _item(self, document: Json) -> Json:
         """An item of a list: it carries neither, watch events do, and callbacks are to see no difference."""

@@ -28,7 +28,7 @@ from vc_egpu.core.model.cluster import (
     SuspensionState,
     plan_key,
 )
-from vc_egpu.core.model.gangs import is_made_otherwise, option_of
+from vc_egpu.core.model.gangs import is_made_otherwise, option_of, partition_of
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.resources import PARTS_PREFIX
@@ -367,6 +367,7 @@ class World:
                 index=-1 if gang.single else index,
                 created=self.now,
                 other_gates=gates,
+                subgroup=partition_of(gang, task, index),
             )
         )
 

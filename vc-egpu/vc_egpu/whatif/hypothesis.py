@@ -23,6 +23,7 @@ from vc_egpu.core.model.cluster import (
     Snapshot,
     plan_key,
 )
+from vc_egpu.core.model.gangs import partition_of
 from vc_egpu.core.model.plan import Admission, Plan
 from vc_egpu.core.model.policy import Policy
 
@@ -98,6 +99,7 @@ class Hypothesis:
                     index=index,
                     queue=gang.queue,
                     created=self.now,
+                    subgroup=partition_of(gang, task, index),
                 )
                 self.state.put_pod(pod)
 

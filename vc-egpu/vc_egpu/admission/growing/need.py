@@ -39,7 +39,9 @@ def need(snapshot: Snapshot, verdicts: Mapping[str, Verdict], model: str, empty:
     Replicas are planned singly, so all that wait count. A gang with a member that no empty node takes is left
     out: more nodes would not help it.
     """
-    waiting = [key for key, verdict in verdicts.items() if verdict.reason in SHORT]
+    waiting = [
+        key for key, verdict in verdicts.items() if verdict.reason in SHORT and not _is_apart(verdict.finding)
+    ]
     if not waiting:
         return Need(0)
     members = _members(snapshot, frozenset(waiting))
@@ -58,6 +60,13 @@ def need(snapshot: Snapshot, verdicts: Mapping[str, Verdict], model: str, empty:
                 nodes.append([Fraction(0)] * empty.cards)
                 _seat(parts, nodes[-1])
     return Need(len(nodes), tuple(served))
+
+
+def _is_apart(found: Finding | None) -> bool:
+    """Whether it lacks no place but a domain of the network: in which one a new node comes is not known."""
+    if not isinstance(found, Shortage) or found.level is None:
+        return False
+    return not found.level.roomiest or found.free >= found.wanted
 
 
 def _as_wished(shape: PodShape, found: Finding | None) -> PodShape:

@@ -12,6 +12,7 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import (
     CONFIG_MAPS,
     DISRUPTION_BUDGETS,
+    HYPER_NODES,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -29,6 +30,7 @@ from vc_egpu.volcano.codec import trim
 from vc_egpu.volcano.words import names
 
 WATCHED: Final = (
+    HYPER_NODES,
     RUNTIME_CLASSES,
     PERSISTENT_VOLUMES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -40,7 +42,8 @@ WATCHED: Final = (
     POD_GROUPS,
     VOLCANO_JOBS,
 )
-
+OPTIONAL: Final = frozenset({HYPER_NODES})
+"""Kinds that a cluster may lack: then there are none of them, until it has the kind."""
 
 Arrival = tuple[str, Change]
 """A kind (its plural) and what happened to one of it."""
@@ -55,7 +58,10 @@ class Sources:
         self._tell = tell
         self._stalled = StalledWatches()
         self._reflectors = {
-            r.plural: Reflector(api, r, self._into(r), transform=partial(_keep, r.plural)) for r in WATCHED
+            r.plural: Reflector(
+                api, r, self._into(r), transform=partial(_keep, r.plural), optional=r in OPTIONAL
+            )
+            for r in WATCHED
         }
         self._reflectors[CONFIG_MAPS.plural] = Reflector(
             api,

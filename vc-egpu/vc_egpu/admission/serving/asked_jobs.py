@@ -10,6 +10,7 @@ from vc_egpu.admission.serving.questions import QuestionError
 from vc_egpu.core.model.cluster import Gang, Instant, QueueName, ShareClass
 from vc_egpu.core.model.gangs import task_counts
 from vc_egpu.volcano.api.paths import problem_of
+from vc_egpu.volcano.network.bounds import bound_of, partitions_of, policies_of_tasks
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.whatif.answers import Asked
@@ -45,6 +46,7 @@ def gang_of(job: Json, table: ModelTable, now: Instant) -> Asked:
     metadata, spec = job["metadata"], job["spec"]
     least = int(spec.get("minAvailable") or 0) or sum(count for _, count, _ in found.rows)
     key = f"{metadata['namespace']}/{metadata['name']}"
+    policies = policies_of_tasks(spec["tasks"])
     gang = Gang(
         key=key,
         uid=f"what-if {key}",
@@ -56,6 +58,9 @@ def gang_of(job: Json, table: ModelTable, now: Instant) -> Asked:
         min_task_member={
             str(task["name"]): int(task["minAvailable"]) for task in spec["tasks"] if task.get("minAvailable")
         },
+        bound=bound_of(spec.get("networkTopology")),
+        subgroups={policy.name: policy.bound for policy in policies},
+        partitions=partitions_of(policies, [task for task, _, _ in found.rows]),
     )
     return Asked(gang, found.rows)
 

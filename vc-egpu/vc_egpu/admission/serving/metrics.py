@@ -187,6 +187,7 @@ class Level1:
 def _of_leader(view: View) -> Iterable[Metric]:
     yield vocabulary.ADMITTING.gauges(float(view.admitting))
     yield vocabulary.EPOCH.gauges(view.epoch)
+    yield vocabulary.HYPERNODES_WRONG.gauges(view.hypernodes_wrong)
     behind = vocabulary.MIRROR_BEHIND_SECONDS.gauges()
     for kind, seconds in sorted(view.behind_s.items()):
         behind.add_metric((kind,), seconds)

@@ -28,6 +28,7 @@ from vc_egpu.volcano.codec import gang_notes, plans
 from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
 from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.network.bounds import partitions_of, subgroup_of
 from vc_egpu.volcano.words import makers
 from vc_egpu.volcano.words.annotations import AnnotationError
 from vc_egpu.volcano.words.payer import payer
@@ -173,6 +174,7 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
         spares_since=0.0 if _has_arrived(group, members, retry) else retry.spared,
         takes_free_room=retry.kubelet and not opened,
         template=template.rows,
+        partitions=partitions_of(group.decoded.subgroups, [task for task, _, _ in template.rows]),
         reservation=group.reservation,
         move=group.move,
         choice=group.choosing or group.decoded.gang.choice,
@@ -227,7 +229,7 @@ def as_planned(decoded: DecodedPod, group: Group | None, refused: str = "") -> D
 
     ``refused``: why the API server lets us not write to it.
     """
-    decoded = as_owned(decoded, group, refused)
+    decoded = _in_subgroup(as_owned(decoded, group, refused), group)
     pod = decoded.pod
     if pod.shape.asks or pod.shape.options or decoded.waiting or group is None:
         return decoded
@@ -236,6 +238,14 @@ def as_planned(decoded: DecodedPod, group: Group | None, refused: str = "") -> D
         return decoded
     planned = any(member.uid == pod.uid for member in plan.members.values())
     return replace(decoded, pod=replace(pod, plan_id=plan.plan_id)) if planned else decoded
+
+
+def _in_subgroup(decoded: DecodedPod, group: Group | None) -> DecodedPod:
+    """The PodGroup says which members have to be near each other, by their labels."""
+    name = subgroup_of(group.decoded.subgroups, decoded.labels) if group is not None else ()
+    if name == decoded.pod.subgroup:
+        return decoded
+    return replace(decoded, pod=replace(decoded.pod, subgroup=name))
 
 
 def as_owned(decoded: DecodedPod, group: Group | None, refused: str = "") -> DecodedPod:
@@ -337,6 +347,7 @@ def may_help(before: DecodedPod, now: DecodedPod) -> bool:
         or before.pod.other_gates != now.pod.other_gates
         or before.pod.shape != now.pod.shape
         or before.pod.protected != now.pod.protected
+        or before.pod.subgroup != now.pod.subgroup
     )
 
 

@@ -1,7 +1,7 @@
 """The nodes as this leader sees them: what they offer, and what their agents still hold."""
 
-from collections.abc import Container, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from vc_egpu.admission.state.agenda import Agenda
 from vc_egpu.admission.state.holdings import Holdings
@@ -10,6 +10,7 @@ from vc_egpu.core.model.cluster import CardId, Node, NodeName, PodUid
 from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
+from vc_egpu.volcano.network.described import NetworkMap
 from vc_egpu.volcano.words.model_table import ModelTable
 
 
@@ -31,7 +32,9 @@ NOTHING_NEW = NodeNews()
 class Inventory:
     """Enters nodes into the decision's state. The loop reads and resets ``ill``."""
 
-    def __init__(self, state: ClusterState, table: ModelTable, agenda: Agenda) -> None:
+    def __init__(
+        self, state: ClusterState, table: ModelTable, agenda: Agenda, levels: Sequence[str] = ()
+    ) -> None:
         self.nodes: dict[NodeName, Node] = {}
         self.holdings = Holdings()
         self.ill: set[CardId] = set()
@@ -41,6 +44,7 @@ class Inventory:
         self._agenda = agenda
         self._state = state
         self._table = table
+        self.network = NetworkMap(levels)
         self._documents: dict[NodeName, Document] = {}
 
     def put(self, document: Document) -> NodeNews:
@@ -50,13 +54,12 @@ class Inventory:
         self._documents[name] = document
         if seen is not None and cluster_codec.says_the_same(seen, document):
             return NOTHING_NEW
-        node = cluster_codec.node(document, self._table)
+        domains = self.network.domains_of(document["metadata"])
+        node = cluster_codec.node(document, self._table, network=domains)
         is_news = node != before
         new_cards = before is None or before.cards != node.cards
         if is_news:
-            self.nodes[name] = node
-            self._state.put_node(node)
-            self._agenda.review((name,))
+            self._enter(node)
         if new_cards:
             was = {card.uuid for card in (before.cards if before else ()) if card.usable}
             self.ill |= was - {card.uuid for card in node.cards if card.usable}
@@ -65,6 +68,18 @@ class Inventory:
             self.offered |= first
         held = self.holdings.put(name, cluster_codec.held_by_agent(document))
         return NodeNews(is_news, new_cards, held, offers=bool(first))
+
+    def settle_network(self) -> None:
+        """HyperNodes came, changed or went: enter the nodes that are in other domains now."""
+        for name in list(self.nodes) if self.network.take_changes() else ():
+            domains = self.network.domains_of(self._documents[name]["metadata"])
+            if domains != self.nodes[name].network:
+                self._enter(replace(self.nodes[name], network=domains))
+
+    def _enter(self, node: Node) -> None:
+        self.nodes[node.name] = node
+        self._state.put_node(node)
+        self._agenda.review((node.name,))
 
     def remove(self, name: NodeName, living: Container[PodUid]) -> None:
         """A node is gone, with all that was held on it. ``living``: pods whose object is there."""

@@ -6,7 +6,7 @@ an object never replaces a newer one, whichever way it comes.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -43,6 +43,7 @@ from vc_egpu.volcano.podspec.selectors import Selection
 from vc_egpu.volcano.words.model_table import ModelTable
 
 LOAD_ORDER: Final = (
+    "hypernodes",
     "runtimeclasses",
     "persistentvolumes",
     "persistentvolumeclaims",
@@ -87,10 +88,11 @@ class Ends:
 class Mirror:
     """See the module.
 
-    What has to be looked at because of a change goes on the ``agenda``.
+    What has to be looked at because of a change goes on the ``agenda``. ``levels``: labels that name the
+    levels of the network, the nearest one first.
     """
 
-    def __init__(self, table: ModelTable) -> None:
+    def __init__(self, table: ModelTable, levels: Sequence[str] = ()) -> None:
         self.state = ClusterState({model.name: model.memory_mib for model in table.models})
         self.table = table
         self.groups: dict[str, Group] = {}
@@ -101,7 +103,7 @@ class Mirror:
         self.tallies: dict[str, Tally] = {}
         """What the living members of each gang say, counted."""
         self.agenda = Agenda()
-        self.inventory = Inventory(self.state, table, self.agenda)
+        self.inventory = Inventory(self.state, table, self.agenda, levels)
         self.nodes = self.inventory.nodes
         self.around = Surroundings()
         self.ends = Ends()
@@ -120,6 +122,7 @@ class Mirror:
         self.revision = 0
         self._versions = Versions()
         self._appliers = {
+            "hypernodes": self._hypernode,
             "nodes": self._node,
             "pods": self._pod,
             "podgroups": self._group,
@@ -153,6 +156,7 @@ class Mirror:
 
     def settle_all(self) -> None:
         """After a first load: books that were kept while other kinds were still missing are kept again."""
+        self.inventory.settle_network()
         for key, group in self.groups.items():
             self._refresh(key, group)
             self.agenda.look_at(key)
@@ -231,6 +235,10 @@ class Mirror:
         if news.offers:
             self._reread_crowded()
         self.enter_again(self.answers.put(document))
+
+    def _hypernode(self, document: Document, *, deleted: bool) -> None:
+        if self.inventory.network.put(document, deleted=deleted):
+            self.agenda.try_all(Why.NODE)
 
     def _set_held(self, name: NodeName) -> None:
         if self.inventory.set_held(name, self.pods):
@@ -479,8 +487,9 @@ class Mirror:
         if before.gang != decoded.gang or before.rolled_back != decoded.rolled_back:
             self.agenda.try_again(key, Why.GROUP)
         self.groups[key] = known
-        if before is decoded:
-            self.enter_again([uid for uid, m in self.members.get(key, {}).items() if m.group_unseen])
+        if before is decoded or before.subgroups != decoded.subgroups:
+            some, members = bool(decoded.subgroups), self.members.get(key, {}).items()
+            self.enter_again([uid for uid, m in members if some or m.group_unseen or m.pod.subgroup])
         if decoded.rolled_back != known.opened:
             self._shut[key] = backoffs.decode(decoded.rolled_back)
         if known.plan is None or before.plan_text != decoded.plan_text:

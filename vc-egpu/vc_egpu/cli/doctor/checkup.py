@@ -11,6 +11,7 @@ from typing import Final, Literal
 from vc_egpu.cli import world
 from vc_egpu.cli.doctor.facts import CLOCKS_DIFFER_S, Facts, has_cards
 from vc_egpu.cli.doctor.findings import Finding, fail, ok, told_once, warn
+from vc_egpu.cli.doctor.network import network_findings
 from vc_egpu.cli.doctor.other_plugins import other_findings
 from vc_egpu.cli.doctor.stack import stack_findings
 from vc_egpu.core.model.words import few
@@ -38,6 +39,7 @@ def examine(facts: Facts, now: datetime | None = None) -> tuple[Finding, ...]:
         _driver,
         other_findings,
         _volcano,
+        network_findings,
         _clock,
     )
     found = [finding for check in checks for finding in check(facts)]

@@ -13,6 +13,7 @@ from vc_egpu.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    HYPER_NODES,
     LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
@@ -79,6 +80,8 @@ class Facts:
     claims: Listing = NOTHING
     """ResourceClaims of all namespaces, what of them is allocated."""
     leases: Listing = NOTHING
+    hypernodes: Listing = NOTHING
+    """Those of Volcano. A cluster may lack the type."""
     pods: Listing = NOTHING
     """Those of all namespaces."""
     models: str | None = None
@@ -121,6 +124,7 @@ def read(api: ApiConnection, cards_only_on: int = 20) -> Facts:
         slices=_newest(api, RESOURCE_SLICES, slim_slice, "cards of DRA drivers are not seen"),
         claims=_newest(api, RESOURCE_CLAIMS, _slim_claim, "holders of cards of DRA drivers are not seen"),
         leases=leases,
+        hypernodes=_newest(api, (HYPER_NODES,), _as_it_is, "which nodes are near each other is not seen"),
         pods=list_optional(api, PODS, transform=_pod_with_asks),
         models=config_text(api, names.MODELS_CONFIG_MAP, "models.yaml"),
         policy=config_text(api, names.POLICY_CONFIG_MAP, "policy.yaml"),
@@ -181,6 +185,10 @@ def _newest(api: ApiConnection, versions: Sequence[Resource], transform: Transfo
         except Forbidden:
             return Listing((), f"you may not list {resource.plural}: {unseen}")
     return NOTHING
+
+
+def _as_it_is(document: Json) -> Json:
+    return document
 
 
 def _slim_claim(claim: Json) -> Json:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vc_egpu.admission import settings
-from vc_egpu.admission.intake.sources import WATCHED
+from vc_egpu.admission.intake.sources import OPTIONAL, WATCHED
 from vc_egpu.admission.state.mirror import LOAD_ORDER, Mirror
 from vc_egpu.cli.foresight.flags import CannotForeseeError
 from vc_egpu.core.model.cluster import Instant, Snapshot
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.kube import ApiConnection, Json
-from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS
+from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, Resource
 from vc_egpu.kube.watch import Change, ChangeKind, drop_managed_fields
 from vc_egpu.kube.wire.errors import Forbidden, NotFound
 from vc_egpu.report.snapshot_codec import SnapshotError, from_json
@@ -58,12 +58,10 @@ def from_file(path: Path) -> Seen:
 def from_cluster(api: ApiConnection) -> Seen:
     """The whole cluster. Raises :class:`CannotForeseeError` where the user may not read it."""
     table = _table(api)
-    mirror = Mirror(table)
+    policy, notes, levels = _policy(api)
+    mirror = Mirror(table, levels)
     try:
-        arrived = {
-            resource.plural: api.list(resource, transform=_kept(resource.plural)).items
-            for resource in WATCHED
-        }
+        arrived = {resource.plural: _listed(api, resource) for resource in WATCHED}
     except Forbidden as error:
         text = f"what-if reads the whole cluster, and you may not: {error.message}"
         raise CannotForeseeError(f"{text}. Your operator can ask for you") from error
@@ -72,8 +70,17 @@ def from_cluster(api: ApiConnection) -> Seen:
         for document in arrived.get(plural, ()):
             mirror.apply(plural, Change(ChangeKind.ADDED, document))
     mirror.settle_all()
-    policy, notes = _policy(api)
     return Seen(mirror.snapshot(), policy, time.time(), table, tuple(notes))
+
+
+def _listed(api: ApiConnection, resource: Resource) -> list[Json]:
+    """All objects of a kind; none of one that the cluster lacks and need not have."""
+    try:
+        return api.list(resource, transform=_kept(resource.plural)).items
+    except NotFound:
+        if resource in OPTIONAL:
+            return []
+        raise
 
 
 def _kept(plural: str) -> Callable[[Json], Json]:
@@ -89,15 +96,16 @@ def _table(api: ApiConnection) -> ModelTable:
         raise CannotForeseeError(f"{text}: is the stack installed? `kubectl egpu doctor` tells") from error
 
 
-def _policy(api: ApiConnection) -> tuple[Policy, list[str]]:
-    """What the flags of the running controller say."""
+def _policy(api: ApiConnection) -> tuple[Policy, list[str], tuple[str, ...]]:
+    """What the flags of the running controller say: the rules, what is not known of them, network levels."""
     try:
-        found = api.get(DEPLOYMENTS, ADMISSION, names.SYSTEM_NAMESPACE)
-        return policy_of(_words(found)), []
+        found = settings_of(_words(api.get(DEPLOYMENTS, ADMISSION, names.SYSTEM_NAMESPACE)))
     except (Forbidden, NotFound):
-        return Policy(), ["the rules are the defaults: you may not read the admission controller's flags"]
+        note = "the rules are the defaults: you may not read the admission controller's flags"
+        return Policy(), [note], ()
     except ValueError as error:
-        return Policy(), [f"the rules are the defaults: {error}"]
+        return Policy(), [f"the rules are the defaults: {error}"], ()
+    return found.policy, [], found.network_levels
 
 
 def _words(deployment: Json) -> list[str]:
@@ -109,10 +117,10 @@ def _words(deployment: Json) -> list[str]:
     raise ValueError("the admission controller runs with flags that this command does not know")
 
 
-def policy_of(words: Iterable[str]) -> Policy:
-    """The rules that these flags of ``vc-egpu admission`` set. Raises ``ValueError``."""
+def settings_of(words: Iterable[str]) -> settings.Settings:
+    """What these flags of ``vc-egpu admission`` set. Raises ``ValueError``."""
     try:
-        return settings.parse(list(words)).policy
+        return settings.parse(list(words))
     except SystemExit as error:
         text = "the admission controller runs with flags that this command does not know"
         raise ValueError(text) from error

@@ -31,6 +31,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, PERMILLE, add_to, clamp, cores_at, permille
+from vc_egpu.core.topology.network import Network
 from vc_egpu.core.topology.wiring import Wiring
 
 Ints = npt.NDArray[np.int64]
@@ -124,7 +125,7 @@ class Ledger:
         # ``states``: by row, a number for how it stands. A change gives it a new one, unlike any copy's.
         self.used, self.states = np.zeros((_FIRST_ROWS, 4), np.int64), np.zeros(_FIRST_ROWS, np.int64)
         self.scalar_cap: dict[str, Ints] = {}
-        self.scalar_used, self.unoffered = Columns(), _Unoffered()
+        self.scalar_used, self.unoffered, self.network = Columns(), _Unoffered(), Network()
         self.slot_cap: dict[str, Ints] = {}
         self.slot_used: dict[str, Ints] = {}
         self.ports, self.marks = dict[int, Mapping[HostPort, int]](), Marks(Domains(_FIRST_ROWS))
@@ -159,6 +160,7 @@ class Ledger:
         self.columns[row] = {card.uuid: col for col, card in enumerate(cards)}
         self.uuids[row] = tuple(card.uuid for card in cards)
         self.wired[row] = wiring_of(cards)
+        self.network.put(row, node.name, node.network, len(self.names))
         self._enter_cards(row, node, cards)
         allocatable = node.allocatable
         self.cap[row] = (
@@ -238,6 +240,7 @@ class Ledger:
         self.marks.domains.put(row, None, len(self.names))
         self.columns[row] = {}
         self.uuids[row], self.wired[row] = (), None
+        self.network.put(row, "", (), len(self.names))
         self.kind[row] = -1
         self.usable[row] = False
         self.cuts.enter(row, (), self.slices)

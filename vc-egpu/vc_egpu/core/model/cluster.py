@@ -14,6 +14,7 @@ from vc_egpu.core.layouts.table import ANYWHERE, Held, Layout
 from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
 from vc_egpu.core.topology.links import Ends, Near
+from vc_egpu.core.topology.network import Bound, Domain
 from vc_egpu.core.topology.wiring import Wiring, wiring
 
 CardId = NewType("CardId", str)
@@ -161,6 +162,8 @@ class Node:
     created: Instant = 0.0
     environment: Facts = NO_FACTS
     """What its software is: driver, CUDA that the driver offers, capabilities of its cards."""
+    network: tuple[Domain, ...] = ()
+    """What it shares with others on the network, the nearest first: its rack, its block ..."""
 
     @property
     def is_silent(self) -> bool:
@@ -362,6 +365,9 @@ class Pod:
     """It was told to come back to its cards long ago, and its node has not brought it back."""
     stranded: bool = False
     """It left its cards as it was told, and for too long those have not been there to come back to."""
+    subgroup: tuple[str, ...] = ()
+    """The subgroup of its gang that it is in: a word of :attr:`Gang.subgroups`, and what tells it from others
+    with that word; empty: none."""
     runs_as: ShareClass | None = None
     """The class with which its cards were given, whatever its gang has become since; None: as its gang."""
 
@@ -472,12 +478,24 @@ class Gang:
     """When the whole gang was evicted for others: the last few times, oldest first."""
     reservation: Reservation | None = None
     """None: it is not the first of its queue and class, or does not lack cards alone."""
+    bound: Bound | None = None
+    """All its members have to be that near each other on the network; None: anywhere."""
+    subgroups: Mapping[str, Bound | None] = field(default_factory=dict)
+    """How near the members of each subgroup have to be, by the first word of their names; None: as near as
+    may be."""
+    partitions: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """By task of its template: the first word of its subgroups, and how many members each has; 0: all."""
     choice: str = ""
     """Which option its pods are made with, as it stands on the PodGroup (:func:`.gangs.option_of`)."""
     move: Move | None = None
     """None: it was not moved, as far as its PodGroup tells."""
     restartable: bool = False
     """Its user says that it may be evicted and begun again, although it is not of low priority."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether members have to be near each other."""
+        return self.bound is not None or any(bound is not None for bound in self.subgroups.values())
 
     @property
     def is_of_replicas(self) -> bool:

@@ -9,6 +9,7 @@ from enum import Enum, auto
 
 from vc_egpu.core.model.causes import Account
 from vc_egpu.core.model.cluster import Instant, NodeName, QueueName
+from vc_egpu.core.topology.network import Bound
 
 # --- what is asked for ---------------------------------------------------------------------------
 
@@ -270,6 +271,24 @@ class NeighbourLack:
     """The node label whose values have to be different ones; empty: different nodes."""
 
 
+@dataclass(frozen=True, slots=True)
+class LevelLack:
+    """Members have to be within one domain of the network, and none has room for all of them."""
+
+    bound: Bound
+    wanted: int
+    places: int
+    """For how many of it the roomiest has room; 0 where there is none."""
+    roomiest: str
+    """The name of that domain; empty: no node tells of a domain of this tier, or of one where they are."""
+    subgroup: str = ""
+    """The members are those of this subgroup; empty: all that the gang needs."""
+    of_subgroups: bool = False
+    """``wanted`` and ``places`` count subgroups: how many find a domain at the same time."""
+    is_apart: bool = False
+    """Those that are there already are in no one domain."""
+
+
 Lack = NodeLack | HostMemoryLack | ContainerLack | NeighbourLack
 
 
@@ -429,6 +448,8 @@ class Shortage:
     no_victims: NoVictims | None = None
     not_reclaimed: NotReclaimed | None = None
     """None: its queue deserves nothing of what it asks for."""
+    level: LevelLack | None = None
+    """No domain of the network that it may have has room for all of it."""
     brief: bool = False
     """The decision had told very many gangs already: what is short was not looked for."""
 

@@ -21,6 +21,8 @@ class Member(NamedTuple):
     shape: PodShape
     is_made: bool = True
     """Whether its pod is there: what it asks for is written on it, and never changes."""
+    subgroup: tuple[str, ...] = ()
+    """See :attr:`.cluster.Pod.subgroup`."""
 
 
 class PlannedMember(NamedTuple):
@@ -110,14 +112,15 @@ def view_of(gang: Gang, pods: Iterable[Pod], shape_ids: Mapping[PodUid, int], in
             shape_id = intern(shape)
             for index in range(replicas):
                 key = f"{task}/{index}"
-                by_key[key] = Member(key, task, shape_id, shape, is_made=False)
+                subgroup = partition_of(gang, task, index)
+                by_key[key] = Member(key, task, shape_id, shape, is_made=False, subgroup=subgroup)
     foreign: list[Pod] = []
     for pod in by_phase[PodPhase.GATED]:
         if pod.other_gates:
             foreign.append(pod)
         else:
             key = plan_key(pod)
-            by_key[key] = Member(key, pod.task, shape_ids[pod.uid], pod.shape)
+            by_key[key] = Member(key, pod.task, shape_ids[pod.uid], pod.shape, subgroup=pod.subgroup)
     planned: list[PlannedMember] = []
     carried = 0
     if plan is not None:
@@ -144,6 +147,14 @@ def view_of(gang: Gang, pods: Iterable[Pod], shape_ids: Mapping[PodUid, int], in
     )
 
 
+def partition_of(gang: Gang, task: str, index: int) -> tuple[str, ...]:
+    """The subgroup that a pod will be in once it is made."""
+    if task not in gang.partitions:
+        return ()
+    name, size = gang.partitions[task]
+    return (name, str(index // size)) if size else (name,)
+
+
 def option_of(choice: str, task: str) -> str:
     """The option that members of this task take: ``h20``, or by task ``ps=l20,w=h20``; empty: none yet."""
     if "=" not in choice:
@@ -167,9 +178,9 @@ def mark_of(view: GangView) -> Mark | None:
         return None
     if any(member.shape.neighbours.grow for member in view.waiting):
         return None  # what is placed for one may be what another one waits for
-    shapes: dict[tuple[str, int], int] = {}
+    shapes: dict[tuple[str, int, tuple[str, ...]], int] = {}
     for member in view.waiting:
-        kind = (member.task, member.shape_id)
+        kind = (member.task, member.shape_id, member.subgroup)
         shapes[kind] = shapes.get(kind, 0) + 1
     return (
         gang.queue,
@@ -180,6 +191,8 @@ def mark_of(view: GangView) -> Mark | None:
         gang.most_per_node,
         gang.spares_since,
         gang.takes_free_room,
+        gang.bound,
+        tuple(sorted(gang.subgroups.items(), key=lambda entry: entry[0])),
         tuple(sorted(gang.min_task_member.items())),
         tuple(sorted(shapes.items())),
     )

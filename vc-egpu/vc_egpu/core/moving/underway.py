@@ -20,6 +20,7 @@ from vc_egpu.core.model.policy import CLOCK_SKEW_S
 from vc_egpu.core.room.moves import still_there
 from vc_egpu.core.trial import recheck
 from vc_egpu.core.trial.claims import Claim, ClaimKind
+from vc_egpu.core.trial.levels import why_apart
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Seated, Trial
 
@@ -132,7 +133,7 @@ def leaving_members(trial: Trial, view: GangView, pods: Collection[PodUid]) -> l
     """Those of the gang's pods that are still there, as members that look for a place."""
     found = [pod for pod in (*view.placed, *view.terminating) if pod.uid in pods]
     ids = trial.index.shape_ids
-    return [Member(plan_key(pod), pod.task, ids[pod.uid], pod.shape) for pod in found]
+    return [Member(plan_key(pod), pod.task, ids[pod.uid], pod.shape, subgroup=pod.subgroup) for pod in found]
 
 
 def _is_open(trial: Trial, booking: Booking) -> bool:
@@ -176,6 +177,9 @@ def seat(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[Seate
                 seated.append(found)
                 del left[key]
                 break
+    if why_apart(trial, view, seated):
+        trial.unseat(seated)
+        return ()
     return tuple(seated)
 
 

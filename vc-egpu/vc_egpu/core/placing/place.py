@@ -5,26 +5,31 @@ places is exact, so a gang of alike members is refused only if it does not fit. 
 by group, hardest first. If that fails, other orders are tried, and then a bounded search (:mod:`.search`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import islice, permutations
 from typing import Final
 
 import numpy as np
 
 from vc_egpu.core.books.between import Choice, deal
-from vc_egpu.core.books.capacity import Assignment, Need, candidates, places_up_to, rooms
+from vc_egpu.core.books.capacity import Assignment, Need, candidates, places_up_to, pods_fitting, rooms
 from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.model.policy import SPREAD
 from vc_egpu.core.placing.nodes import Nodes
 from vc_egpu.core.placing.pack import Board, fill
 from vc_egpu.core.placing.policies import CardChoice, NodeOrder, card_choice, node_order, spreads_out
 from vc_egpu.core.placing.search import search, search_by_rules
+from vc_egpu.core.topology.network import Bound
+from vc_egpu.core.trial.levels import Part, Unit, held_to, present_rows, scopes
 from vc_egpu.core.trial.trial import Seated, Trial
 
 THOROUGH: Final = 4000
 """Steps of the bounded search where a refusal makes a gang wait."""
 _MAX_ORDERS: Final = 6
+_MOST_DEAD_ENDS: Final = 64
+"""So often subgroups are placed otherwise where a later one finds no domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +52,59 @@ def place(
     groups = groups_of(trial, view, members)
     if any(not group.need.possible for group in groups):
         return None
+    if not _goes_by_levels(trial, view, groups):
+        return _place_within(trial, view, groups, 0, effort=effort, known=known)
+    present = present_rows(trial, view, {member.key for member in members})
+    unit = _unit(groups, view.gang.bound, present)
+    for number, scope in enumerate(scopes(trial, unit)):
+        if number and trial.effort.spent and not known and not scope.last:
+            continue
+        within = [replace(group, mask=group.mask & scope.mask) for group in groups]
+        height = scope.height if unit.is_near else 0
+        if view.gang.subgroups:
+            seated = _place_subgroups(trial, view, within, height, effort=effort, known=known)
+        else:
+            seated = _place_within(trial, view, within, height, effort=effort, known=known)
+        if seated is not None:
+            return seated
+    return None
+
+
+def _goes_by_levels(trial: Trial, view: GangView, groups: Sequence[Group]) -> bool:
+    """Whether the levels of the network have a say: a gang may need a domain, or is better off in one."""
+    if view.gang.is_bound:
+        return True
+    members = len(view.placed) + sum(len(group.members) for group in groups)
+    if not trial.ledger.network.is_told or view.gang.single or members < 2:
+        return False
+    return _is_near(groups)
+
+
+def _is_near(groups: Sequence[Group]) -> bool:
+    """Whether members had better be near each other; rules between pods, and spreading, say otherwise."""
+    return not any(
+        group.need.is_wide or group.need.speaks_of_domains or group.need.shape.node_policy == SPREAD
+        for group in groups
+    )
+
+
+def _unit(groups: Sequence[Group], bound: Bound | None, present: Sequence[int]) -> Unit:
+    return Unit([_part(group) for group in groups], bound, present, _is_near(groups))
+
+
+def _part(group: Group) -> Part:
+    return group.need, group.mask, len(group.members)
+
+
+def _place_within(
+    trial: Trial, view: GangView, groups: Sequence[Group], height: int, *, effort: int, known: bool
+) -> tuple[Seated, ...] | None:
+    """The same for groups whose masks are of one domain of this height; 0: of a node, or anywhere."""
     for number, order in enumerate(islice(permutations(groups), _MAX_ORDERS)):
         if number and trial.effort.spent and not known:
             break
         trial.effort.placed(len(groups), len(trial.index.nodes))
-        seated = _place_groups(trial, view, order)
+        seated = _place_groups(trial, view, order, height)
         if seated is not None:
             return seated
     exact = len(groups) == 1 and len(groups[0].need.asks) <= 1
@@ -65,19 +118,130 @@ def place(
     return tuple(trial.seat(member, need, row, assignment) for member, need, row, assignment in found)
 
 
+def _place_subgroups(
+    trial: Trial, view: GangView, groups: Sequence[Group], height: int, *, effort: int, known: bool
+) -> tuple[Seated, ...] | None:
+    """The same for a gang with subgroups, each in a domain of its own: the largest first, depth first."""
+    parts = sorted(_by_subgroup(groups).items(), key=lambda part: (not part[0], -_count(part[1]), part[0]))
+    keys = {member.key for group in groups for member in group.members}
+    tries: list[Iterator[tuple[Seated, ...]]] = []
+    done: list[tuple[Seated, ...]] = []
+    left = _MOST_DEAD_ENDS
+    while len(done) < len(parts):
+        if len(tries) == len(done):
+            subgroup, its = parts[len(done)]
+            present = present_rows(trial, view, keys, subgroup) if subgroup else []
+            unit = _unit(its, view.gang.subgroups.get(subgroup[0]) if subgroup else None, present)
+            tries.append(_ways(trial, view, its, unit, height, effort=effort, known=known))
+        seated = next(tries[-1], None) if left else None
+        if seated is not None:
+            done.append(seated)
+            continue
+        left = max(0, left - 1)
+        tries.pop()
+        if not done:
+            return None
+        trial.unseat(done.pop())
+    return tuple(entry for seated in done for entry in seated)
+
+
+def _ways(
+    trial: Trial,
+    view: GangView,
+    groups: Sequence[Group],
+    unit: Unit,
+    height: int,
+    *,
+    effort: int,
+    known: bool,
+) -> Iterator[tuple[Seated, ...]]:
+    """The ways to place one subgroup, each booked; the caller takes one back before it asks for the next."""
+    for number, scope in enumerate(scopes(trial, unit)):
+        if number and trial.effort.spent and not known and not scope.last:
+            continue
+        within = [replace(group, mask=group.mask & scope.mask) for group in groups]
+        tall = min(height, scope.height) if unit.is_near else 0
+        seated = _place_within(trial, view, within, tall, effort=effort, known=known)
+        if seated is not None:
+            yield seated
+
+
+def subgroups_with_room(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[int, int]:
+    """How many of the gang's subgroups find a domain at the same time, and of how many."""
+    groups = groups_of(trial, view, members)
+    wanted = sum(1 for name in _by_subgroup(groups) if name)
+    present = present_rows(trial, view, {member.key for member in members})
+    most = 0
+    for scope in scopes(trial, _unit(groups, view.gang.bound, present)):
+        within = [replace(group, mask=group.mask & scope.mask) for group in groups]
+        found: list[Seated] = []
+        count = 0
+        for name, its in sorted(_by_subgroup(within).items(), key=lambda part: (-_count(part[1]), part[0])):
+            unit = _unit(its, view.gang.subgroups.get(name[0]), ()) if name else None
+            seated = next(_ways(trial, view, its, unit, 0, effort=0, known=False), None) if unit else None
+            found += seated or ()
+            count += seated is not None
+        trial.unseat(found)
+        most = max(most, count)
+    return most, wanted
+
+
+def _by_subgroup(groups: Sequence[Group]) -> dict[tuple[str, ...], list[Group]]:
+    """The groups, each cut into subgroups of the gang; members of none are under ``()``."""
+    found: dict[tuple[str, ...], list[Group]] = {}
+    for group in groups:
+        members: dict[tuple[str, ...], list[Member]] = {}
+        for member in group.members:
+            members.setdefault(member.subgroup, []).append(member)
+        for subgroup, its in members.items():
+            found.setdefault(subgroup, []).append(replace(group, members=tuple(its)))
+    return found
+
+
+def _count(groups: Sequence[Group]) -> int:
+    return sum(len(group.members) for group in groups)
+
+
 def place_some(trial: Trial, view: GangView, members: Sequence[Member]) -> tuple[Seated, ...]:
     """Place and book as many as fit, each by itself, hardest shapes last to be refused.
 
     Where there are many shapes, the gang's turn bounds how many are tried.
     """
+    groups = groups_of(trial, view, members)
+    if not view.gang.is_bound:
+        return tuple(_some_of(trial, view, groups))
     seated: list[Seated] = []
-    for group in groups_of(trial, view, members):
+    within = _held(trial, view, groups, view.gang.bound)
+    for subgroup, its in sorted(_by_subgroup(within).items()):
+        bound = view.gang.subgroups.get(subgroup[0]) if subgroup else None
+        found = _some_of(trial, view, _held(trial, view, its, bound, subgroup))
+        trial.remember_near(view.gang.key, found)
+        seated += found
+    return tuple(seated)
+
+
+def _held(
+    trial: Trial,
+    view: GangView,
+    groups: Sequence[Group],
+    bound: Bound | None,
+    subgroup: tuple[str, ...] = (),
+) -> list[Group]:
+    """The groups with no nodes but those of the domain that they have to be in."""
+    present = present_rows(trial, view, subgroup=subgroup) if bound is not None else []
+    held = held_to(trial, _unit(groups, bound, present))
+    return [replace(group, mask=group.mask & held) for group in groups] if held is not None else [*groups]
+
+
+def _some_of(trial: Trial, view: GangView, groups: Sequence[Group]) -> list[Seated]:
+    seated: list[Seated] = []
+    for group in groups:
         if not trial.effort.may_place:
             break
         trial.effort.placed(1, len(trial.index.nodes))
         if group.need.possible:
             seated += place_group(trial, view, group, partly=True)
-    return tuple(seated)
+    return seated
 
 
 def groups_of(trial: Trial, view: GangView, members: Sequence[Member]) -> list[Group]:
@@ -110,15 +274,49 @@ def _hardness(need: Need) -> tuple[int, ...]:
     return (-int(alone), -cards, -memory, -cores, -need.requests[0], -need.requests[1])
 
 
-def _place_groups(trial: Trial, view: GangView, groups: Sequence[Group]) -> tuple[Seated, ...] | None:
+def _place_groups(
+    trial: Trial, view: GangView, groups: Sequence[Group], height: int
+) -> tuple[Seated, ...] | None:
+    used = set(present_rows(trial, view)) if height > 1 else set[int]()
     seated: list[Seated] = []
     for group in groups:
-        placed = place_group(trial, view, group)
+        placed = _place_near(trial, view, group, height, used)
+        used |= {entry.row for entry in placed}
         seated += placed
         if len(placed) < len(group.members):
             trial.unseat(seated)
             return None
     return tuple(seated)
+
+
+def _place_near(
+    trial: Trial, view: GangView, group: Group, height: int, used: Set[int], *, partly: bool = False
+) -> list[Seated]:
+    """Place a group in a domain of this height, over as few domains of the next lower one as it takes.
+
+    The roomiest come first, and for the rest the one that is filled best. ``used``: rows where other members
+    of the gang are; their domains come before others.
+    """
+    if height <= 1:
+        return place_group(trial, view, group, partly=partly)
+    level = trial.ledger.network.levels().at(height - 1)
+    room = level.sums(pods_fitting(trial.ledger, group.need, group.mask))
+    parts = {number: int(room[number]) for number in np.flatnonzero(room).tolist()}
+    known = {int(level.numbers[row]) for row in used}
+    seated: list[Seated] = []
+    while parts and len(seated) < len(group.members):
+        left = group.members[len(seated) :]
+        enough = [number for number, places in parts.items() if places >= len(left)]
+        if enough:
+            number = min(enough, key=lambda each: (each not in known, parts[each], each))
+        else:
+            number = max(parts, key=lambda each: (each in known, parts[each], -each))
+        there = Group(left[: parts.pop(number)], group.need, group.mask & level.mask(number))
+        seated += _place_near(trial, view, there, height - 1, used, partly=True)
+    if len(seated) < len(group.members):  # nodes that are in no domain, or containers that shared cards
+        rest = replace(group, members=group.members[len(seated) :])
+        seated += place_group(trial, view, rest, partly=partly)
+    return seated
 
 
 def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = False) -> list[Seated]:

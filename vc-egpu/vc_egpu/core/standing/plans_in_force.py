@@ -24,6 +24,7 @@ from vc_egpu.core.standing import lending, replacements
 from vc_egpu.core.standing.replacements import lately
 from vc_egpu.core.trial import recheck, silent_nodes
 from vc_egpu.core.trial.claims import Claim
+from vc_egpu.core.trial.levels import why_apart
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import diagnosis, ready, say
@@ -56,7 +57,8 @@ def _review_plans(trial: Trial, record: Recorder) -> None:
     for view, claim in plans:
         plan = view.gang.plan
         carried_out = plan is not None and not plan.victims
-        if carried_out and not _members_gone(trial, view) and _still(trial, view, claim, calm):
+        whole = not _members_gone(trial, view) and not why_apart(trial, view)
+        if carried_out and whole and _still(trial, view, claim, calm):
             record.waits(view, _carried_out(view))
         else:
             _review_one(trial, record, view, claim)
@@ -191,7 +193,7 @@ def _carried_out(view: GangView) -> Verdict:
 
 def _void(trial: Trial, view: GangView, claim: Claim, going: list[PodUid], dozing: list[PodUid]) -> str:
     """Why the plan does not hold any more; empty if it does."""
-    why = _members_gone(trial, view)
+    why = _members_gone(trial, view) or why_apart(trial, view)
     plan = view.gang.plan
     if why or plan is None:
         return why

@@ -84,6 +84,8 @@ class Trial:
         self._forgone: dict[PodUid, tuple[QueueName, Mapping[str, int]]] = {}
         """Pods that count in no queue any more although they are there: others get their quota."""
         self._rows_of: dict[str, dict[int, int]] = {}
+        self._near: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+        """By gang, the subgroups and rows of members that this decision has placed."""
         self._counted: set[str] = set()
         """Gangs whose members are counted by node."""
         self._kinds: dict[int, bool] = {}
@@ -213,11 +215,20 @@ class Trial:
 
     # --- bookings ------------------------------------------------------------------------------------
 
-    def remember(self, view: GangView, seated: Iterable[Seated]) -> None:
+    def remember(self, view: GangView, seated: Sequence[Seated]) -> None:
         """These members stay: later ones of the gang spread away from them."""
         counts = self._rows_of.setdefault(view.gang.key, {})
         for entry in seated:
             counts[entry.row] = counts.get(entry.row, 0) + 1
+        self.remember_near(view.gang.key, seated)
+
+    def remember_near(self, gang: str, seated: Iterable[Seated]) -> None:
+        """These members stay: later ones of the gang have to be near them."""
+        self._near.setdefault(gang, []).extend((entry.member.subgroup, entry.row) for entry in seated)
+
+    def seats_near(self, gang: str, subgroup: tuple[str, ...] = ()) -> list[int]:
+        """Rows of members of a gang, or of one subgroup of it, that this decision has placed."""
+        return [row for its, row in self._near.get(gang, ()) if not subgroup or its == subgroup]
 
     def seat(self, member: Member, need: Need, row: int, assignment: Assignment) -> Seated:
         """Book a member on its place."""
@@ -362,10 +373,10 @@ class Trial:
 
     # --- answers -------------------------------------------------------------------------------------
 
-    def placement(self, seated: Seated) -> MemberPlacement:
-        """The member's place as a plan names it: no node for a member without cards."""
+    def placement(self, seated: Seated, *, pinned: bool = False) -> MemberPlacement:
+        """The member's place as a plan names it: no node for one without cards, unless it is ``pinned``."""
         if not seated.need.uses_cards:
-            return MemberPlacement(node=None)
+            return MemberPlacement(node=self.ledger.names[seated.row] if pinned else None)
         uuids = self.ledger.uuids[seated.row]
         ratio = self.ledger.ratio_for(seated.row, seated.need.share_class)
         starts = (seat.start for seat in seated.booking.seats)  # one for each share, in the same order

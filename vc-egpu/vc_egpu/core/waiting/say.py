@@ -243,6 +243,8 @@ def _shortage(finding: findings.Shortage) -> Said:
     if finding.cards is not None:
         texts = [f"{texts[0]} on {_plural(finding.cards.nodes, 'node')} with {finding.cards.model}"]
         texts += [_named(finding.cards.named)] if finding.cards.named is not None else []
+    if finding.level is not None:
+        texts.append(_level(finding.level))
     if finding.beyond is not None:
         texts.append(_beyond(finding.beyond, cards=finding.cards is not None))
     if finding.shut:
@@ -278,6 +280,11 @@ def _shortage_numbers(finding: findings.Shortage) -> Numbers:
                 numbers.update(may_spill_mib=may_spill_mib, memory_limit_mib=limit_mib)
             case findings.HostMemoryLack(may_spill_mib, free_mib):
                 numbers.update(may_spill_mib=may_spill_mib, host_free_mib=free_mib)
+    if finding.level is not None:
+        tier = finding.level.bound.tier
+        numbers.update(
+            in_roomiest=finding.level.places, tier=tier if tier is not None else finding.level.bound.level
+        )
     kept = finding.standby
     if kept is not None:
         numbers.update(
@@ -289,7 +296,22 @@ def _shortage_numbers(finding: findings.Shortage) -> Numbers:
     return numbers
 
 
+def _level(lack: findings.LevelLack) -> str:
+    if lack.of_subgroups:
+        count = f"{lack.places} of {lack.wanted} find one at the same time"
+        return f"each subgroup has to be in one domain of {lack.bound.text}, and {count}"
+    who = f"subgroup {lack.subgroup}" if lack.subgroup else "it"
+    must = f"{who} has to be in one domain of {lack.bound.text}"
+    if lack.is_apart:
+        return f"{must}, and members that are there already are not"
+    if not lack.roomiest:
+        return f"{must}, and no node tells of one that it could have"
+    return f"{must}, and the roomiest ({lack.roomiest}) has places for {lack.places} of {lack.wanted}"
+
+
 def _how_many(finding: findings.Shortage) -> str:
+    if finding.level is not None and finding.free == finding.wanted:
+        return "the cluster has places for all of it, and no single domain of its network has"
     if finding.free == finding.wanted:
         return "each part of it fits by itself now, but not all of it together"
     task = f" of task {finding.task}" if finding.task else ""

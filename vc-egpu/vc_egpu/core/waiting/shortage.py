@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -29,6 +30,7 @@ from vc_egpu.core.model.findings import (
     Guaranteed,
     HostMemoryLack,
     Lack,
+    LevelLack,
     NamedCards,
     NeighbourLack,
     NodeRequest,
@@ -42,16 +44,20 @@ from vc_egpu.core.model.findings import (
 )
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.neighbours import label_of
-from vc_egpu.core.placing.place import Group, groups_of
+from vc_egpu.core.placing.place import Group, groups_of, subgroups_with_room
 from vc_egpu.core.room import reclaim
 from vc_egpu.core.room.causes import hunts_for, spares
 from vc_egpu.core.room.victims import Guarantees, Prey, are_enough, prey
+from vc_egpu.core.topology.network import Bound
 from vc_egpu.core.trial.claims import Claim, ClaimKind
+from vc_egpu.core.trial.levels import places_by_domain, present_rows
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting.diagnosis import request_of
 
 _MOST_KINDS: Final = 4
 """Kinds of members that the finding looks at: each costs a look at all nodes."""
+_MOST_SUBGROUPS: Final = 8
+"""Subgroups of a gang that it looks at."""
 _MOST_SHUT: Final = 3
 """Nodes that are closed to the members of which the finding says why."""
 
@@ -100,6 +106,7 @@ def shortage(
         claimed=claimed,
         guaranteed=_guaranteed(trial, view, worst, free) if free < wanted else None,
         own=_own(trial, view),
+        level=_level(trial, view, every, members),
         no_victims=_no_victims(trial, view, groups, worst) if explained and tried else _refused(trial, view),
         not_reclaimed=reclaim.why_not(trial, view, members) if tried else None,
         brief=not explained,
@@ -118,6 +125,54 @@ def _by_themselves(groups: list[Group]) -> list[Group]:
         else:
             found.append(group)
     return found
+
+
+def _level(
+    trial: Trial, view: GangView, groups: Sequence[Group], members: Sequence[Member]
+) -> LevelLack | None:
+    """How near members have to be, where no domain of the network that they may have takes all of them."""
+    again = {member.key for member in members}
+    some = groups[:_MOST_KINDS]
+    if view.gang.bound is not None:
+        found = _lack(trial, view.gang.bound, some, present_rows(trial, view, again))
+        if found is not None:
+            return found
+    names = dict.fromkeys(member.subgroup for group in some for member in group.members if member.subgroup)
+    for name in islice(names, _MOST_SUBGROUPS):
+        bound = view.gang.subgroups.get(name[0])
+        if bound is not None:
+            its = [replace(g, members=tuple(m for m in g.members if m.subgroup == name)) for g in some]
+            found = _lack(trial, bound, its, present_rows(trial, view, again, name))
+            if found is not None:
+                return replace(found, subgroup=" ".join(name))
+    return _together(trial, view, members) if view.gang.subgroups else None
+
+
+def _together(trial: Trial, view: GangView, members: Sequence[Member]) -> LevelLack | None:
+    """Each subgroup finds a domain by itself, and not all of them at the same time."""
+    bound = next((bound for bound in view.gang.subgroups.values() if bound is not None), None)
+    if bound is None:
+        return None
+    places, wanted = subgroups_with_room(trial, view, members)
+    return LevelLack(bound, wanted, places, "", of_subgroups=True) if places < wanted else None
+
+
+def _lack(trial: Trial, bound: Bound, groups: Sequence[Group], present: Sequence[int]) -> LevelLack | None:
+    parts = [(group.need, group.mask, len(group.members)) for group in groups if group.members]
+    wanted = sum(count for _, _, count in parts)
+    levels = trial.ledger.network.levels()
+    height = levels.height(bound)
+    if not height:
+        return LevelLack(bound, wanted, 0, "")
+    level = levels.at(height)
+    places = places_by_domain(trial, level, parts)
+    if present:
+        holding = level.holding(present)
+        if holding is None:
+            return LevelLack(bound, wanted, 0, "", is_apart=True)
+        places[np.arange(len(places)) != holding] = -1
+    best = int(places.argmax())
+    return LevelLack(bound, wanted, int(places[best]), level.names[best]) if places[best] < wanted else None
 
 
 def _few(groups: list[Group], lacks: Member | None) -> list[Group]:

@@ -30,6 +30,10 @@ MIRROR_BEHIND_SECONDS: Final = _process(
     "egpu_admission_mirror_behind_seconds", "gauge", ("resource",),
     "Time since the watch of these objects was last heard, if only of a bookmark.", "seconds",
 )  # fmt: skip
+HYPERNODES_WRONG: Final = _process(
+    "egpu_hypernodes_wrong", "gauge", (),
+    "HyperNodes of which something is left out. The log and `kubectl egpu doctor` say what is wrong.",
+)  # fmt: skip
 OPERATIONS: Final = _process(
     "egpu_admission_operations_total", "counter", ("operation",), "What this leader has done."
 )
@@ -89,6 +93,7 @@ PROCESS: Final = (
     DECISION_SECONDS,
     REACTION_SECONDS,
     MIRROR_BEHIND_SECONDS,
+    HYPERNODES_WRONG,
     OPERATIONS,
     WRITES_REFUSED,
     PODS_LET_GO,

@@ -1,4 +1,4 @@
-"""A typed client for Volcano's Job, PodGroup, Queue and Command. Usable by itself::
+"""A typed client for Volcano's Job, PodGroup, Queue, Command and HyperNode. Usable by itself::
 
     import kubernetes
     from vc_egpu.volcano.api.client import VolcanoClient
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from vc_egpu.volcano.api.command import Command, CommandAction
+from vc_egpu.volcano.api.hypernode import HyperNode
 from vc_egpu.volcano.api.job import Job
 from vc_egpu.volcano.api.meta import ApiObject, Json, ModelError
 from vc_egpu.volcano.api.paths import segment
@@ -211,6 +212,7 @@ class VolcanoClient:
         self.pod_groups = Api(connection, PodGroup)
         self.queues = Api(connection, Queue)
         self.commands = Api(connection, Command)
+        self.hyper_nodes = Api(connection, HyperNode)
 
     @classmethod
     def of(cls, api_client: Any) -> "VolcanoClient":

@@ -194,9 +194,7 @@ class JobSpec(ApiModel):
     """Default of the pods' priority class, and that of the PodGroup."""
     min_success: Positive | None = None
     """Pods that have to succeed for the Job to be completed."""
-    network_topology: Annotated[
-        NetworkTopology | None, kept("passed on to the PodGroup; our placement does not read it yet")
-    ] = None
+    network_topology: Annotated[NetworkTopology | None, supported("passed on to the PodGroup")] = None
     """How close members must be."""
 
 

@@ -226,11 +226,11 @@ class ApiObject(ApiModel):
 class NetworkTopology(ApiModel):
     """How close members must be."""
 
-    mode: Annotated[Literal["hard", "soft"] | None, kept(""), CrdDefault("hard")] = None
+    mode: Annotated[Literal["hard", "soft"] | None, CrdDefault("hard")] = None
     """Whether the constraint must hold (hard) or should (soft)."""
-    highest_tier_allowed: Annotated[int | None, Field(strict=True, ge=0), kept("")] = None
+    highest_tier_allowed: Annotated[int | None, Field(strict=True, ge=0)] = None
     """The highest tier that members may span."""
-    highest_tier_name: Annotated[str | None, Field(max_length=253), kept("")] = None
+    highest_tier_name: Annotated[str | None, Field(max_length=253)] = None
     """The same by name; not together with the number."""
 
 

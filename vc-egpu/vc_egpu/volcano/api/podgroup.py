@@ -35,12 +35,22 @@ class PodGroupPhase(StrEnum):
 class SubGroupPolicy(ApiModel):
     """Groups of pods within a gang."""
 
-    name: Annotated[str | None, Field(max_length=253), kept("")] = None
-    network_topology: Annotated[NetworkTopology | None, kept("")] = None
-    sub_group_size: Annotated[Positive | None, kept(""), CrdDefault(1)] = None
-    min_sub_groups: Annotated[Count | None, kept(""), CrdDefault(0)] = None
-    label_selector: Annotated[LabelSelector | None, kept("")] = None
-    match_label_keys: Annotated[list[str], kept("")] = Field(default_factory=list)
+    name: Annotated[str | None, Field(max_length=253)] = None
+    """What the groups are called; each also has the values of its labels."""
+    network_topology: NetworkTopology | None = None
+    """How close the members of one group must be."""
+    sub_group_size: Annotated[
+        Positive | None, supported("read before pods are made; later their labels say it"), CrdDefault(1)
+    ] = None
+    """Members of each group."""
+    min_sub_groups: Annotated[
+        Count | None, kept("minMember and minTaskMember say how many members start"), CrdDefault(0)
+    ] = None
+    """Groups that have to start at least."""
+    label_selector: LabelSelector | None = None
+    """Which pods of the gang; all where it is absent."""
+    match_label_keys: list[str] = Field(default_factory=list)
+    """Pods with equal values of these labels are one group."""
 
 
 class PodGroupSpec(ApiModel):
@@ -58,9 +68,9 @@ class PodGroupSpec(ApiModel):
         Quantities | None, supported("written for Volcano's scheduler; our caps count the pods themselves")
     ] = None
     """Requests of the members without which none starts."""
-    network_topology: Annotated[NetworkTopology | None, kept("our placement does not read it yet")] = None
+    network_topology: NetworkTopology | None = None
     """How close members must be."""
-    sub_group_policy: Annotated[list[SubGroupPolicy], kept("")] = Field(default_factory=list)
+    sub_group_policy: list[SubGroupPolicy] = Field(default_factory=list)
     """Groups of pods within the gang."""
 
 

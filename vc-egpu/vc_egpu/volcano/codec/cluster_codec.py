@@ -32,9 +32,11 @@ from vc_egpu.core.model.cluster import (
     Taint,
 )
 from vc_egpu.core.topology.links import Near
+from vc_egpu.core.topology.network import Domain
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import gang_notes
 from vc_egpu.volcano.needs.nodes import environment
+from vc_egpu.volcano.network.bounds import SubgroupPolicy, bound_of, policies_of
 from vc_egpu.volcano.podspec.sums import resources, units
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import (
@@ -94,6 +96,8 @@ class DecodedGroup:
     problem: str = ""
     asks: bool = False
     """Its ``minResources`` name cards: true before any of its pods is there."""
+    subgroups: tuple[SubgroupPolicy, ...] = ()
+    """Which members are in subgroups."""
     annotation_bytes: int = 0
     """All its annotations but the plan and the claim (:mod:`vc_egpu.volcano.room`): a plan ends the claim."""
 
@@ -120,12 +124,18 @@ def owner_of(metadata: Document) -> Owner | None:
 
 
 def node(
-    document: Document, table: ModelTable, decoded: NodeCards | None = None, *, unlisted: bool = False
+    document: Document,
+    table: ModelTable,
+    decoded: NodeCards | None = None,
+    *,
+    unlisted: bool = False,
+    network: tuple[Domain, ...] = (),
 ) -> Node:
     """A node with its cards. Garbage in the inventory leaves a node without cards that says why.
 
     ``decoded``: its inventory, where the caller has decoded it. ``unlisted``: cards of models that the table
-    lacks are there, too, with the memory that their driver reports.
+    lacks are there, too, with the memory that their driver reports. ``network``: its
+    domains, see :mod:`.network`.
     """
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     annotations = metadata.get("annotations") or {}
@@ -160,6 +170,7 @@ def node(
         slots=_slots(allocatable),
         created=instant(metadata.get("creationTimestamp")),
         environment=environment(inventory, labels),
+        network=network,
     )
 
 
@@ -288,6 +299,7 @@ def group(document: Document) -> DecodedGroup:
     annotations = metadata.get("annotations") or {}
     owner = owner_of(metadata)
     min_member = int(spec.get("minMember") or 1)
+    policies = policies_of(spec.get("subGroupPolicy"))
     gang = Gang(
         key=f"{metadata['namespace']}/{metadata['name']}",
         uid=metadata["uid"],
@@ -299,6 +311,8 @@ def group(document: Document) -> DecodedGroup:
         min_task_member={task: int(count) for task, count in (spec.get("minTaskMember") or {}).items()},
         single=is_single(owner),
         victim_at=gang_notes.decode_victim_at(annotations.get(names.VICTIM_AT, "")),
+        bound=bound_of(spec.get("networkTopology")),
+        subgroups={policy.name: policy.bound for policy in policies},
         choice=str(annotations.get(names.CHOICE, ""))[:LONGEST_CHOICE],
         restartable=annotations.get(names.RESTARTABLE) == "true",
     )
@@ -314,6 +328,7 @@ def group(document: Document) -> DecodedGroup:
         conditions=tuple(status.get("conditions") or ()),
         priority_class=spec.get("priorityClassName") or "",
         asks=asked_in(spec.get("minResources") or {}) is not None,
+        subgroups=policies,
         annotation_bytes=room.size({k: v for k, v in annotations.items() if k not in _LARGE}),
     )
 

@@ -4,7 +4,6 @@ A field that says "must" and that nobody honours would be a promise. Where Volca
 honour its own fields, so there they are only told of.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 from vc_egpu.volcano.podspec.way import unread_rules
@@ -14,6 +13,7 @@ from vc_egpu.webhook.protocol.decision import Json, Refusal
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _SOFT: Final = "soft"
+_HARD: Final = "hard"
 _NUMA_MUSTS: Final = frozenset({"restricted", "single-numa-node"})
 _MODE: Final = "volcano.sh/vgpu-mode"
 
@@ -37,7 +37,8 @@ def of_queue(spec: Json, stored: Json, settings: Settings) -> list[str]:
 
 def of_job(spec: Json, settings: Settings) -> list[str]:
     """Warnings about fields of a Job with cards. Raises :class:`Refusal`."""
-    found = list(_topology(spec.get("networkTopology"), "spec.networkTopology", settings))
+    found: list[str] = []
+    _check_must(spec.get("networkTopology"), "spec.networkTopology")
     for task in items(spec.get("tasks")):
         path = f'spec.tasks["{str(mapping(task).get("name") or "")[:63]}"]'
         policy = str(mapping(task).get("topologyPolicy") or "none")
@@ -45,21 +46,32 @@ def of_job(spec: Json, settings: Settings) -> list[str]:
             raise Refusal(f"{path}.topologyPolicy: {policy!r} is held by nobody here; leave it out")
         if policy != "none":
             found.append(f"{path}.topologyPolicy: has no effect on the plan, cards are chosen without NUMA")
-        found += _topology(
-            mapping(mapping(task).get("partitionPolicy")).get("networkTopology"),
-            f"{path}.partitionPolicy.networkTopology",
-            settings,
-        )
+        policy_path = f"{path}.partitionPolicy"
+        partitions = mapping(mapping(task).get("partitionPolicy"))
+        _check_must(partitions.get("networkTopology"), f"{policy_path}.networkTopology")
+        total = partitions.get("totalPartitions")
+        if partitions.get("minPartitions") not in {None, 0, total}:
+            found.append(
+                f"{policy_path}.minPartitions: counts as so many members of the task; "
+                "which partitions they are of is not looked at"
+            )
     return found
 
 
-def _topology(topology: object, path: str, settings: Settings) -> Iterator[str]:
-    if not mapping(topology):
+def _check_must(topology: object, path: str) -> None:
+    """Members share a domain of the network: a must names its tier, by number or by name."""
+    said = mapping(topology)
+    if not said or str(said.get("mode") or _HARD) != _HARD:  # hard is Volcano's default
         return
-    mode = str(mapping(topology).get("mode") or "hard")  # Volcano's default
-    if mode != _SOFT and not _volcano_binds(settings):
-        raise Refusal(f'{path}.mode: "{mode[:63]}" is held by nobody here; leave it out, or write "{_SOFT}"')
-    yield f"{path}: has no effect on the plan, nodes are chosen without tiers"
+    number, level = said.get("highestTierAllowed"), said.get("highestTierName")
+    if number is not None and level:
+        raise Refusal(f"{path}: highestTierAllowed and highestTierName both name the tier; leave one out")
+    if level or (isinstance(number, int) and number >= 0):
+        return
+    raise Refusal(
+        f'{path}.highestTierAllowed: mode "{_HARD}" needs the number of a tier, such as 1 for the nearest '
+        f'level, or highestTierName its name. Or write mode "{_SOFT}"'
+    )
 
 
 def of_pod(spec: Json, annotations: Json, path: str) -> list[str]:
