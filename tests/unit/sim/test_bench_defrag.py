@@ -10,7 +10,7 @@ from vc_egpu.core.model.policy import OURS
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Begin:
-    folder = folder_of(tmp_path_factory.mktemp("openb"), random.Random(5), nodes=30, pods=300)
+    folder = folder_of(tmp_path_factory.mktemp("openb"), random.Random(5), nodes=16, pods=120)
     return begin(folder, "tiny", 42, OURS)
 
 
