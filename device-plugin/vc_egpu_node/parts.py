@@ -278,6 +278,7 @@ def _stocktaking(sources: Sources, books: Books, others: OtherPlugins) -> Stockt
                 settings.dev_char_dir, PodCgroups(settings.cgroup_dir), sources.vendor.facts.shared_devices
             ),
             observation=sources.observation,
+            isolated=books.protection.isolation is not None,
         )
     )
 

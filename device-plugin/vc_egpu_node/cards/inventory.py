@@ -100,6 +100,7 @@ class _Standards:
     ill: Mapping[str, str]
     holdings: Mapping[str, Holding]
     indices: Mapping[str, int]
+    isolated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +121,18 @@ def take_stock(
     previous: NodeCards | None,
     vendor: VendorFacts,
     agent_version: str = "",
+    isolated: bool = True,
 ) -> Inventory:
     """The node's inventory. ``ill`` is UUID to reason; ``previous`` keeps indices stable and remembers
-    cards that vanished while something is held on them."""
+    cards that vanished while something is held on them. ``isolated``: containers get the library, where
+    cards of their kind have one."""
     mode = _MODES.get(facts.mode_label)
     problem = _node_problem(reading, facts, mode)
     readings, doubts = _readable(reading.cards)
     problem = problem or doubts
     known = {card.uuid: card for card in previous.cards} if previous is not None else {}
     indices = _indices([card.uuid for card in readings], known, holdings)
-    standards = _Standards(vendor, table, mode or "shared", problem, facts, ill, holdings, indices)
+    standards = _Standards(vendor, table, mode or "shared", problem, facts, ill, holdings, indices, isolated)
     judged = [_judge(card, indices[card.uuid], standards) for card in readings if card.uuid in indices]
     present = {entry.card.uuid for entry in judged}
     judged += [_vanished(card, indices[uuid], holdings) for uuid, card in known.items()
@@ -245,7 +248,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         layout=cut.layout,
         slices=cut.slices,
         stack="stack" in card.abilities,
-        isolation=card.isolation,
+        isolation=card.isolation if by.isolated or card.isolation != "library" else "none",
     )
     return _Judged(entry, counts=not refusal)
 

@@ -37,6 +37,8 @@ class Parts:
     start_checks: StartChecks
     device_links: DeviceLinks
     observation: Callable[[], Observation]
+    isolated: bool
+    """Containers get the isolation library."""
 
 
 class Stocktaking:
@@ -67,6 +69,7 @@ class Stocktaking:
             previous=self.stock.node_cards if self.stock.ready else previous_cards(document),
             vendor=parts.vendor.facts,
             agent_version=__version__,
+            isolated=parts.isolated,
         )
         warning = parts.device_links.trouble(cards)[: inventory.PROBLEM_CHARS]
         if warning:

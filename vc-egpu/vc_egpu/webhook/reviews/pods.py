@@ -77,6 +77,7 @@ def _review(review: Review, context: Context) -> Decision:
     specs.check_isolation(spec, "spec", ask)
     knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
     knobs.warnings += without_effect.of_pod(spec, annotations, "")
+    knobs.warnings += without_effect.of_limits(ask, annotations, context.offers, "")
     group = membership.pod_group(review, context)
     ask, spec = _as_chosen(ask, spec, review, group, context)
     scheduler, warning = specs.scheduler_for(

@@ -94,6 +94,7 @@ class Reviewer:
                 pod_groups=caches.pod_groups,
                 jobs=caches.jobs,
                 priority_classes=caches.priority_classes,
+                offers=caches.offers,
                 answers=answers,
             )
             try:
