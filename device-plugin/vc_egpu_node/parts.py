@@ -240,6 +240,7 @@ def assemble(
         checkpoint=checkpoint,
         cgroups=PodCgroups(settings.cgroup_dir),
         identity=identity,
+        slices=books.slices,
     )
     return Parts(
         sources=sources,
@@ -267,6 +268,7 @@ def _stocktaking(sources: Sources, books: Books, others: OtherPlugins) -> Stockt
         StockParts(
             node_name=settings.node_name,
             vendor=sources.vendor,
+            book=books.slices,
             known=sources.known,
             node=sources.node,
             pods=sources.pods,

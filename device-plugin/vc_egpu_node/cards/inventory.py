@@ -21,7 +21,7 @@ from vc_egpu.volcano.words.annotations import (
     NodeCard,
     NodeCards,
 )
-from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
 from vc_egpu.volcano.words.node_policy import Policy
 
 from vc_egpu_node.cards import sliced
@@ -52,6 +52,7 @@ class NodeFacts:
     """Whose the cards are if not ours, see :meth:`vc_egpu_node.offers.other_plugins.OtherPlugins.problem`."""
     unusable: Mapping[str, str] = field(default_factory=dict)
     """UUID to why no container could be started on that card."""
+    slices: sliced.SliceOwners = field(default_factory=sliced.SliceOwners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class Inventory:
     node_cards: NodeCards
     offers: Mapping[str, Offer] = field(default_factory=dict)
     """Resource of the kubelet's plugins (``volcano.sh/vgpu-h20``) to its cards."""
+    needs_library: bool = True
+    """Whether shares on this node are for the isolation library to hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,8 @@ def take_stock(
             cards=tuple(entry.card for entry in judged),
         ),
         offers=_offers(judged, mode or "shared", holdings),
+        needs_library=mode == "shared"
+        and (not readings or any("share" in card.abilities for card in readings)),
     )
 
 
@@ -216,8 +221,8 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         )
     if not refusal and card.memory_mib > MAX_MEMORY_MIB:
         refusal = f"{by.vendor.library} reports a memory of {card.memory_mib} MiB"
-    cut = sliced.cut_of(card, row, by.table) if by.mode == "mig" else sliced.UNCUT
-    if not refusal and by.mode == "mig":
+    cut = _cut(card, row, by)
+    if not refusal and cut is not sliced.UNCUT:
         refusal = cut.problem
     elif not refusal and "share" not in card.abilities and not _is_whole(card, by.mode):
         refusal = by.vendor.partitioned
@@ -249,8 +254,19 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         slices=cut.slices,
         stack="stack" in card.abilities,
         isolation=card.isolation if by.isolated or card.isolation != "library" else "none",
+        group=card.group,
+        module=card.module,
     )
     return _Judged(entry, counts=not refusal)
+
+
+def _cut(card: CardReading, row: GpuModel | None, by: _Standards) -> sliced.CardCut:
+    """How it is cut; uncut: it is offered in shares, or whole."""
+    if by.mode == "native":
+        return sliced.UNCUT
+    if "make" in card.abilities:
+        return sliced.made_on(card, row, by.table, by.facts.slices)
+    return sliced.cut_of(card, row, by.table) if by.mode == "mig" else sliced.UNCUT
 
 
 def proposed_row(card: CardReading) -> str:
@@ -265,7 +281,7 @@ def proposed_row(card: CardReading) -> str:
 
 def _is_whole(card: CardReading, mode: Mode) -> bool:
     """Whether a card that cannot be shared is given out whole. It is not cut, and its node is native."""
-    return mode == "native" and card.isolation == "none" and "slice" not in card.abilities
+    return mode == "native" and card.isolation != "library" and "slice" not in card.abilities
 
 
 def _letters(card: CardReading, indices: Mapping[str, int]) -> str:

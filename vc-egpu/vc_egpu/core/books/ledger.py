@@ -31,6 +31,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, PERMILLE, add_to, clamp, cores_at, permille
+from vc_egpu.core.topology.groups import Grouping, grouping_of
 from vc_egpu.core.topology.network import Network
 from vc_egpu.core.topology.wiring import Wiring
 
@@ -93,6 +94,7 @@ class Ledger:
         self.uuids: list[tuple[CardId, ...]] = [() for _ in range(_FIRST_ROWS)]
         cards = (_FIRST_ROWS, _FIRST_WIDTH)
         # ``wired``: per row, how its cards reach each other, by column; None: that is not known.
+        # ``grouped``: by row, where a rule says which of its cards may go together.
         self.wired: list[Wiring | None] = [None] * _FIRST_ROWS
         self.kind: Ints = np.full(cards, -1, np.int64)
         """Which (model, mode), by :attr:`kinds`; -1: no card."""
@@ -102,7 +104,7 @@ class Ledger:
         self.memory_used: Ints = np.zeros(cards, np.int64)
         self.physical_cap: Ints = np.zeros(cards, np.int64)
         self.physical_used: Ints = np.zeros(cards, np.int64)
-        self.stretched, self.any_flat, self.cuts = False, False, Cuts()
+        self.stretched, self.any_flat, self.cuts, self.grouped = False, False, Cuts(), dict[int, Grouping]()
         """True once any node promises more memory than there is: until then both sums are the same."""
         self.high_cores: Ints = np.zeros(cards, np.int64)
         self.low_cores: Ints = np.zeros(cards, np.int64)
@@ -166,6 +168,11 @@ class Ledger:
         self.columns[row] = {card.uuid: col for col, card in enumerate(cards)}
         self.uuids[row] = tuple(card.uuid for card in cards)
         self.wired[row] = wiring_of(cards)
+        grouping = grouping_of(cards)
+        if grouping is not None:
+            self.grouped[row] = grouping
+        else:
+            self.grouped.pop(row, None)
         self.network.put(row, node.name, node.network, len(self.names))
         self._enter_cards(row, node, cards)
         allocatable = node.allocatable
@@ -246,6 +253,7 @@ class Ledger:
         self.marks.domains.put(row, None, len(self.names))
         self.columns[row] = {}
         self.uuids[row], self.wired[row] = (), None
+        self.grouped.pop(row, None)
         self.network.put(row, "", (), len(self.names))
         self.kind[row] = -1
         self.usable[row] = False

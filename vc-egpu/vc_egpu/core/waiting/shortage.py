@@ -15,7 +15,7 @@ from vc_egpu.core.books.capacity import (
     all_copies,
     parts_of,
     places,
-    pods_by_cards,
+    pods_by_groups,
     pods_by_host,
     pods_by_node,
 )
@@ -209,10 +209,10 @@ def _node_request(group: Group) -> NodeRequest:
 
 def _by_cards(ledger: Ledger, group: Group) -> Ints:
     """By row: for how many of these members the cards alone are enough."""
-    by_cards = np.full(len(ledger.names), MANY)
+    by_cards, rows = np.full(len(ledger.names), MANY), np.arange(len(ledger.names))
     for ask in group.need.asks:
         count = all_copies(ledger, group.need, ask)
-        by_cards = np.minimum(by_cards, pods_by_cards(count, ask.cards))
+        by_cards = np.minimum(by_cards, pods_by_groups(ledger, ask, rows, count))
     return by_cards
 
 
