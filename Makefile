@@ -206,6 +206,9 @@ bench-isolation: venv native ## measure shares, classes and overhead of the isol
 .PHONY: bench-page
 bench-page: venv ## measure the page at 8,000 and 40,000 cards in a Chromium: opening, updates, memory
 	@PYTHONPATH=tests:e2e $(VENV)/bin/python tests/bench_page.py
+.PHONY: bench-sites
+bench-sites: venv ## measure the page of 20 clusters of 500 nodes in a Chromium: opening, memory
+	@PYTHONPATH=tests:e2e $(VENV)/bin/python tests/bench_sites.py
 .PHONY: bench-gpu
 bench-gpu: venv native ## measure the isolation library on a real NVIDIA GPU, against the driver's own time-slicing
 	@$(PY) tests/bench_gpu.py

@@ -227,6 +227,7 @@ def stand_in_objects() -> dict[str, list[Json]]:
         "jobs": [],
         "namespaces": [{"metadata": {"name": "team"}}],
         "priorityclasses": classes,
+        "nodes": [],
     }
 
 

@@ -31,7 +31,7 @@ PACE_PER_S = 200.0
 CONNECTIONS = 16
 ROUNDS = 3
 TOKENS = [f"token-{number}" for number in range(50)]
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 
 
 def stand_in(pipe: Connection) -> None:
@@ -64,7 +64,8 @@ class Load:
 
     async def send(self, **fields: Any) -> int:
         self._number += 1
-        body = wanted(name=f"job-{os.getpid()}-{self._number}", members=4, needs="cuda>=12.4", **fields)
+        plain = {"members": 4, "needs": "cuda>=12.4"}
+        body = wanted(name=f"job-{os.getpid()}-{self._number}", **(plain | fields))
         headers = {"Authorization": f"Bearer {TOKENS[self._number % len(TOKENS)]}"}
         async with self._session.post(f"{self._url}/v1/jobs", json=body, headers=headers) as answer:
             await answer.read()

@@ -19,14 +19,16 @@ BUILD = Path(__file__).parents[1] / "device-plugin/native/build"
 class AscendNode:
     """Cards of one kind, and the agent's view of them."""
 
-    def __init__(self, folder: Path, cards: int = 1, alone_s: float = 60.0, **keys: str | int) -> None:
+    def __init__(
+        self, folder: Path, cards: int = 1, alone_s: float = 60.0, change_s: float = 18.0, **keys: str | int
+    ) -> None:
         self.script = VendorScript(folder / "dcmi.state", {number: dict(keys) for number in range(cards)})
         self.script.write()
         self._environment = {"FAKE_DCMI_STATE": str(self.script.path)}
         self._alone_s = alone_s
         self._children: list[Child] = []
         self.readings = AscendReadings(self.child(), "node-1", folder / "version.info")
-        self.slicer = AscendSlicer(self.child(), self.readings)
+        self.slicer = AscendSlicer(self.child(), self.readings, change_s)
 
     def child(self) -> Child:
         arguments = (str(BUILD / "libdcmi.so"),)
@@ -65,7 +67,7 @@ class HygonNode:
         reading = self.asked.scan()
         found = next((one for one in reading.cards if one.uuid == uuid), None)
         if found is None:
-            raise SliceError("absent", reading.problem)
+            raise SliceError("no-answer" if reading.problem else "absent", reading.problem)
         fault = self.asked.faults().get(uuid)
         if fault:
             raise SliceError("no-answer", fault)

@@ -208,7 +208,7 @@ class Agent:
             self._swept_s = time.monotonic()
         stock = self.parts.stocktaking.take()
         self._post_slots(stock)
-        closed = self.parts.books.protection.closed if stock.node_cards.mode == "shared" else ""
+        closed = self.parts.books.protection.closed if stock.needs_library else ""
         disk = self.parts.books.disk.problem()
         self._notices.event("disk", disk, "DiskNotWritable")
         unknown = self._sources.known.unknown

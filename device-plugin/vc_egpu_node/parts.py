@@ -240,6 +240,7 @@ def assemble(
         checkpoint=checkpoint,
         cgroups=PodCgroups(settings.cgroup_dir),
         identity=identity,
+        slices=books.slices,
     )
     return Parts(
         sources=sources,
@@ -267,6 +268,7 @@ def _stocktaking(sources: Sources, books: Books, others: OtherPlugins) -> Stockt
         StockParts(
             node_name=settings.node_name,
             vendor=sources.vendor,
+            book=books.slices,
             known=sources.known,
             node=sources.node,
             pods=sources.pods,
@@ -278,6 +280,7 @@ def _stocktaking(sources: Sources, books: Books, others: OtherPlugins) -> Stockt
                 settings.dev_char_dir, PodCgroups(settings.cgroup_dir), sources.vendor.facts.shared_devices
             ),
             observation=sources.observation,
+            isolated=books.protection.isolation is not None,
         )
     )
 

@@ -23,6 +23,7 @@ from typing import Final
 from vc_egpu.core.books.state import index_of
 from vc_egpu.core.model.cluster import Gang, PodPhase, PodUid, ShareClass, Snapshot
 from vc_egpu.core.model.policy import FGD, OURS, Mix, Moving, Policy
+from vc_egpu.core.placing.learning import kind_of
 from vc_egpu.core.placing.outlook import outlook_of
 from vc_egpu.core.placing.scores import FGD_RULE
 from vc_egpu.core.trial.trial import Trial
@@ -118,11 +119,13 @@ class _Cluster:
         """Each once; one like another that found no place is not tried before something has changed."""
         hopeless: set[object] = set()
         for work in works:
-            if work.tasks[0][2] in hopeless:
+            shape = work.tasks[0][2]
+            alike = (kind_of(shape), shape.requests.memory_bytes)
+            if alike in hopeless:
                 continue
             moved = self.moved
             if not self.offer(work):
-                hopeless.add(work.tasks[0][2])
+                hopeless.add(alike)
             elif self.moved != moved:
                 hopeless.clear()
 

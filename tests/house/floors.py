@@ -145,7 +145,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "commands",
         "kubectl",
     ),
-    "vc_egpu.page": ("settings", "cluster", "serving", "main"),
+    "vc_egpu.page": ("settings", "cluster", "serving", "sites", "main"),
     "vc_egpu_node": (
         "files",
         "kubelet_api",

@@ -248,7 +248,11 @@ def cheapest(
 ) -> Cheapest | None:
     """The least cost over all sets of victims of one round that go first; None if none helps."""
     everybody = [pod for pods in one.members.values() for pod in pods]
-    if not everybody or not fits(snapshot, gang, shapes, everybody, [], frees_quota=one.frees_quota):
+    # With fewer pods gone, a spread may find room that it has not with all of them gone.
+    spread = any(shape.neighbours.spreads for shape in shapes)
+    if not everybody or not (
+        spread or fits(snapshot, gang, shapes, everybody, [], frees_quota=one.frees_quota)
+    ):
         return None
     by_gang = []
     for key, pods in one.members.items():

@@ -21,7 +21,7 @@ from vc_egpu.volcano.words.annotations import (
     NodeCard,
     NodeCards,
 )
-from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
 from vc_egpu.volcano.words.node_policy import Policy
 
 from vc_egpu_node.cards import sliced
@@ -52,6 +52,7 @@ class NodeFacts:
     """Whose the cards are if not ours, see :meth:`vc_egpu_node.offers.other_plugins.OtherPlugins.problem`."""
     unusable: Mapping[str, str] = field(default_factory=dict)
     """UUID to why no container could be started on that card."""
+    slices: sliced.SliceOwners = field(default_factory=sliced.SliceOwners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class Inventory:
     node_cards: NodeCards
     offers: Mapping[str, Offer] = field(default_factory=dict)
     """Resource of the kubelet's plugins (``volcano.sh/vgpu-h20``) to its cards."""
+    needs_library: bool = True
+    """Whether shares on this node are for the isolation library to hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class _Standards:
     ill: Mapping[str, str]
     holdings: Mapping[str, Holding]
     indices: Mapping[str, int]
+    isolated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +124,18 @@ def take_stock(
     previous: NodeCards | None,
     vendor: VendorFacts,
     agent_version: str = "",
+    isolated: bool = True,
 ) -> Inventory:
     """The node's inventory. ``ill`` is UUID to reason; ``previous`` keeps indices stable and remembers
-    cards that vanished while something is held on them."""
+    cards that vanished while something is held on them. ``isolated``: containers get the library, where
+    cards of their kind have one."""
     mode = _MODES.get(facts.mode_label)
     problem = _node_problem(reading, facts, mode)
     readings, doubts = _readable(reading.cards)
     problem = problem or doubts
     known = {card.uuid: card for card in previous.cards} if previous is not None else {}
     indices = _indices([card.uuid for card in readings], known, holdings)
-    standards = _Standards(vendor, table, mode or "shared", problem, facts, ill, holdings, indices)
+    standards = _Standards(vendor, table, mode or "shared", problem, facts, ill, holdings, indices, isolated)
     judged = [_judge(card, indices[card.uuid], standards) for card in readings if card.uuid in indices]
     present = {entry.card.uuid for entry in judged}
     judged += [_vanished(card, indices[uuid], holdings) for uuid, card in known.items()
@@ -151,6 +157,8 @@ def take_stock(
             cards=tuple(entry.card for entry in judged),
         ),
         offers=_offers(judged, mode or "shared", holdings),
+        needs_library=mode == "shared"
+        and (not readings or any("share" in card.abilities for card in readings)),
     )
 
 
@@ -213,8 +221,8 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         )
     if not refusal and card.memory_mib > MAX_MEMORY_MIB:
         refusal = f"{by.vendor.library} reports a memory of {card.memory_mib} MiB"
-    cut = sliced.cut_of(card, row, by.table) if by.mode == "mig" else sliced.UNCUT
-    if not refusal and by.mode == "mig":
+    cut = _cut(card, row, by)
+    if not refusal and cut is not sliced.UNCUT:
         refusal = cut.problem
     elif not refusal and "share" not in card.abilities and not _is_whole(card, by.mode):
         refusal = by.vendor.partitioned
@@ -245,9 +253,20 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         layout=cut.layout,
         slices=cut.slices,
         stack="stack" in card.abilities,
-        isolation=card.isolation,
+        isolation=card.isolation if by.isolated or card.isolation != "library" else "none",
+        group=card.group,
+        module=card.module,
     )
     return _Judged(entry, counts=not refusal)
+
+
+def _cut(card: CardReading, row: GpuModel | None, by: _Standards) -> sliced.CardCut:
+    """How it is cut; uncut: it is offered in shares, or whole."""
+    if by.mode == "native":
+        return sliced.UNCUT
+    if "make" in card.abilities:
+        return sliced.made_on(card, row, by.table, by.facts.slices)
+    return sliced.cut_of(card, row, by.table) if by.mode == "mig" else sliced.UNCUT
 
 
 def proposed_row(card: CardReading) -> str:
@@ -262,7 +281,7 @@ def proposed_row(card: CardReading) -> str:
 
 def _is_whole(card: CardReading, mode: Mode) -> bool:
     """Whether a card that cannot be shared is given out whole. It is not cut, and its node is native."""
-    return mode == "native" and card.isolation == "none" and "slice" not in card.abilities
+    return mode == "native" and card.isolation != "library" and "slice" not in card.abilities
 
 
 def _letters(card: CardReading, indices: Mapping[str, int]) -> str:

@@ -1,7 +1,12 @@
-"""Cards that are cut into slices of fixed size: what they offer of what lies on them. Pure."""
+"""Cards that are cut into slices of fixed size: what they offer of what lies on them. Pure.
+
+Slices that others made are adopted: the card offers those that are there. On other cards a slice is made for
+each container. Such a card offers all that the table says, less what lies on it without a container.
+"""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.volcano.words.annotations import NodeLayout, NodeSlice, NodeTemplate
@@ -21,6 +26,48 @@ class CardCut:
 
 
 UNCUT: Final = CardCut()
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOwners:
+    """Whose the slices of the node are."""
+
+    ours: Mapping[str, tuple[NodeSlice, ...]] = field(default_factory=dict)
+    """By card: slices of our record. Those without a pod are still to be removed."""
+    strange: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By card: what slices are called that no record of ours has."""
+
+
+def made_on(card: CardReading, row: GpuModel | None, table: ModelTable, owners: SliceOwners) -> CardCut:
+    """What a card offers on which a slice is made for each container: its model's layout."""
+    layout = table.layout_of(row) if row is not None else None
+    if row is None or layout is None:
+        return CardCut(
+            "the model table has no layout for it, so it is given out whole, by nodes in mode native"
+        )
+    ours, strange = owners.ours.get(card.uuid, ()), owners.strange.get(card.uuid, ())
+    if strange or card.others:
+        which = f": {', '.join(strange)}" if strange else ""
+        return CardCut(f"slices that this agent did not make lie on it{which}; remove them", slices=ours)
+    less = _less(card, layout.totals)
+    if less:
+        return CardCut(f"its layout in the model table does not fit: {less}", slices=ours)
+    templates = tuple(
+        NodeTemplate(name=one.name, memory_mib=one.memory_mib, cores=one.cores_percent, parts=one.parts)
+        for one in layout.templates
+    )
+    offered = NodeLayout(totals=layout.totals, templates=templates, whole=layout.whole, made=True)
+    return CardCut(layout=offered, slices=ours)
+
+
+def _less(card: CardReading, totals: Mapping[str, int]) -> str:
+    """What the driver counts less of than the table has; empty: nothing of what it tells."""
+    told: Iterable[tuple[str, int, int]] = (
+        (name, card.numbers[name], total) for name, total in totals.items() if name in card.numbers
+    )
+    return next(
+        (f"it has {there} {name}, the table says {total}" for name, there, total in told if there < total), ""
+    )
 
 
 def cut_of(card: CardReading, row: GpuModel | None, table: ModelTable) -> CardCut:

@@ -31,6 +31,7 @@ CDI_VERSION: Final = "0.6.0"
 FILE_PREFIX: Final = names.CDI_KIND.replace("/", "-") + "-"
 GRANT_ANNOTATION: Final = f"{names.DOMAIN}/grant"
 GANG_ANNOTATION: Final = f"{GRANT_ANNOTATION}-pods"
+ALONE_ANNOTATION: Final = f"{GRANT_ANNOTATION}-without-library"
 GRANT_VERSION: Final = 1
 LIMITS_FOLDER: Final = "/etc/egpu"
 """In the container: read-only, holds ``limits.json``."""
@@ -67,6 +68,8 @@ class Grant:
     """Unix time."""
     gang_pods: int = 1
     """Pods that run at once with this one."""
+    without_library: bool = False
+    """Its cards are of a vendor for which there is no library of ours: it has them whole, or a slice."""
 
     @property
     def unheld(self) -> bool:
@@ -82,7 +85,7 @@ class Grant:
     @property
     def limited(self) -> bool:
         """Whether the isolation library holds it to its shares."""
-        return not self.native and not self.sliced
+        return not self.native and not self.sliced and not self.without_library
 
     @property
     def held(self) -> tuple[HeldShare, ...]:
@@ -155,7 +158,8 @@ def spec_of(
             edits[key] = [*edits.get(key, ()), *entries]
     record = {"version": GRANT_VERSION, **asdict(grant)}
     record["shares"] = [_plain(share) for share in grant.shares]
-    pods = str(record.pop("gang_pods"))  # an annotation of its own: older agents read the record whole
+    pods = str(record.pop("gang_pods"))  # annotations of their own: older agents read the record whole
+    alone = record.pop("without_library")
     return {
         "cdiVersion": max(CDI_VERSION, cards.cdi_version, key=_version_key),
         "kind": names.CDI_KIND,
@@ -165,6 +169,7 @@ def spec_of(
                 "annotations": {
                     GRANT_ANNOTATION: json.dumps(record, separators=(",", ":")),
                     GANG_ANNOTATION: pods,
+                    **({ALONE_ANNOTATION: "true"} if alone else {}),
                 },
                 "containerEdits": edits,
             }
@@ -237,16 +242,19 @@ class GrantFolder:
         alone: every change makes the runtime read all specs again. Raises ``OSError`` and, where the library
         cannot be told of the grant, :class:`ControlError`."""
         folder = self._folder(grant)
-        library = self._isolation if not grant.sliced else None
+        library = self._library(grant)
         isolation = library.prepare(grant, self.all) if library is not None else {}
         self._put(grant, folder, spec_of(grant, cards, folder, isolation), described)
 
     def record(self, grant: Grant, cards: Edits, described: Described) -> None:
         """Write the files of a container that runs. Raises ``OSError``."""
         folder = self._folder(grant)
-        library = self._isolation if not grant.sliced else None
+        library = self._library(grant)
         isolation = library.record(grant) if library is not None else {}
         self._put(grant, folder, spec_of(grant, cards, folder, isolation), described)
+
+    def _library(self, grant: Grant) -> Isolates | None:
+        return None if grant.sliced or grant.without_library else self._isolation
 
     def _folder(self, grant: Grant) -> Path:
         folder = self._limits_dir / grant.name
@@ -305,6 +313,7 @@ def read_grant(path: Path) -> Grant | None:
         record["shares"] = tuple(CardShare.model_validate(share) for share in record["shares"])
         record["ids"] = tuple(str(one) for one in record["ids"])
         record["gang_pods"] = int(device["annotations"].get(GANG_ANNOTATION, 1))
+        record["without_library"] = ALONE_ANNOTATION in device["annotations"]
         grant = Grant(**record)
         if path.name != f"{FILE_PREFIX}{grant.name}.json":
             raise ValueError(f"names device {grant.name}")

@@ -25,6 +25,7 @@ from vc_egpu_node.kubelet.podresources import (
     PodResources,
     PodResourcesError,
 )
+from vc_egpu_node.vendors.slice_book import SliceBook
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ class Collector:
         checkpoint: Checkpoint,
         cgroups: PodCgroups,
         identity: Identity,
+        slices: SliceBook | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._allocations = allocations
@@ -102,6 +104,7 @@ class Collector:
         self._checkpoint = checkpoint
         self._cgroups = cgroups
         self._identity = identity
+        self._slices = slices
         self._clock = clock
         self._stuck: dict[str, str] = {}
         """Name to why its files could not be removed, as last told."""
@@ -133,6 +136,7 @@ class Collector:
         if not self._pods.synced:
             return
         self._drop_leftovers()
+        self._drop_slices()
         promises = self._allocations.all()
         old = [one for one in promises if self._clock() - one.made_at_s > UNCLAIMED_S]
         replaced = _replaced(self._grants.all(), {one.name: one.number for one in promises})
@@ -176,6 +180,16 @@ class Collector:
             except OSError as error:
                 log.debug("it was not removed: %s", error)
 
+    def _drop_slices(self) -> None:
+        """Remove slices of containers that have neither grant nor promise: an agent died before it did. What
+        the driver keeps is tried again at the next sweep."""
+        if self._slices is None or not self.recovered:
+            return
+        entries = self._slices.entries()  # first: a container has its promise before its slice
+        owners = {one.name for one in self._grants.all()} | {one.name for one in self._allocations.all()}
+        for owner, why in self._slices.release_others(owners, entries).items():
+            log.warning("the slice of container %s, which is gone, stays on its card: %s", owner, why)
+
     def recover(self) -> int:
         """Count again what runs here, after a restart; how many containers had no spec. Promises whose
         record is lost are taken from the containers' CDI specs. Containers that run without a spec are found
@@ -213,6 +227,8 @@ class Collector:
             except NotAdmittedError as error:
                 log.warning("a running container has no valid plan: %s", error)
         self.recovered = kept and self._lists_all(holders)
+        if self.recovered:
+            self._drop_slices()
         return found
 
     def _lists_all(self, holders: Iterable[Holder]) -> bool:

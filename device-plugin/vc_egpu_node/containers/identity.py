@@ -187,7 +187,13 @@ class Identity:
             shares=cards.containers[ref.container],
             granted_at_s=time.time(),
             gang_pods=cards.gang_pods or 1,
+            without_library=self._without_library(cards.containers[ref.container]),
         )
+
+    def _without_library(self, shares: Iterable[CardShare]) -> bool:
+        """Whether these cards are of a kind that no library of ours limits."""
+        readings = [self._around.stock.readings.get(share.uuid) for share in shares]
+        return any(card is not None and "share" not in card.abilities for card in readings)
 
     def restore(self, grant: Grant) -> None:
         """Count a container that runs already as let in, without a check of room, and write its files."""

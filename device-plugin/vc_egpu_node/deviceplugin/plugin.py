@@ -35,6 +35,7 @@ _CODES: Final = {
     Why.CARD_NOT_USABLE: grpc.StatusCode.FAILED_PRECONDITION,
     Why.NO_ROOM: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Why.TOOLKIT: grpc.StatusCode.FAILED_PRECONDITION,
+    Why.SLICE: grpc.StatusCode.FAILED_PRECONDITION,
     Why.NOT_NOW: grpc.StatusCode.UNAVAILABLE,
 }
 

@@ -2,16 +2,17 @@
 plugins, the vendor's container edits, and on whether the runtime applied the edits of earlier containers."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from vc_egpu import __version__
+from vc_egpu.volcano.words.annotations import NodeSlice
 
 from vc_egpu_node.api.node import OwnNode, facts, previous_cards
 from vc_egpu_node.api.pods import NodePods
-from vc_egpu_node.cards import inventory
+from vc_egpu_node.cards import inventory, sliced
 from vc_egpu_node.cards.monitor import Observation
-from vc_egpu_node.containers.cdi import GrantFolder
+from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.collector import holdings
 from vc_egpu_node.containers.device_links import DeviceLinks
 from vc_egpu_node.containers.identity import Stock
@@ -19,7 +20,8 @@ from vc_egpu_node.containers.start_checks import StartChecks
 from vc_egpu_node.offers.other_plugins import CardSlices, OtherPlugins
 from vc_egpu_node.settings.config import ConfigError
 from vc_egpu_node.settings.last_good import NodeSettings
-from vc_egpu_node.vendors.base import Vendor
+from vc_egpu_node.vendors.base import CardReading, Vendor
+from vc_egpu_node.vendors.slice_book import SliceBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,36 @@ class Parts:
     slices: CardSlices
     grants: GrantFolder
     vendor: Vendor
+    book: SliceBook | None
     others: OtherPlugins
     start_checks: StartChecks
     device_links: DeviceLinks
     observation: Callable[[], Observation]
+    isolated: bool
+    """Containers get the isolation library."""
+
+
+def owners_of(
+    book: SliceBook | None, cards: Iterable[CardReading], grants: Iterable[Grant]
+) -> sliced.SliceOwners:
+    """Whose the slices on these cards are, by our record and what was granted."""
+    if book is None:
+        return sliced.SliceOwners()
+    pods = {grant.name: grant.pod_uid for grant in grants}
+    ours: dict[str, tuple[NodeSlice, ...]] = {}
+    for entry in book.entries():
+        if entry.slice is not None:
+            one = entry.slice
+            here = NodeSlice(
+                id=one.id[:96], template=one.template[:63], start=one.start, owner=pods.get(entry.owner, "")
+            )
+            ours[entry.wish.uuid] = (*ours.get(entry.wish.uuid, ()), here)
+    strange = {
+        card.uuid: tuple(f"{one.id} ({one.template or 'of no known size'})"[:96] for one in found)
+        for card in cards
+        if "make" in card.abilities and (found := book.strange(card.uuid, card.slices))
+    }
+    return sliced.SliceOwners(ours, strange)
 
 
 class Stocktaking:
@@ -61,12 +89,18 @@ class Stocktaking:
             observation.reading,
             table=parts.known.table,
             policy=parts.known.policy,
-            facts=dataclasses.replace(facts(document), unusable=unusable, foreign=others),
+            facts=dataclasses.replace(
+                facts(document),
+                unusable=unusable,
+                foreign=others,
+                slices=owners_of(parts.book, cards, grants),
+            ),
             ill=observation.ill,
             holdings=holdings(grants),
             previous=self.stock.node_cards if self.stock.ready else previous_cards(document),
             vendor=parts.vendor.facts,
             agent_version=__version__,
+            isolated=parts.isolated,
         )
         warning = parts.device_links.trouble(cards)[: inventory.PROBLEM_CHARS]
         if warning:

@@ -20,10 +20,11 @@ ComputeMode = Literal["", "others", "all"]
 """All may use the card; one program alone may, at a time (exclusive process); no program may (prohibited)."""
 
 
-Ability = Literal["share", "slice", "stack", "pause", "spill", "processes", "utilisation"]
-"""What a card can do. It is shared by size, or cut into slices of fixed sizes. It holds high over low, stops
-programs, or lets memory spill to the host. It tells which processes run on it, and how busy it is."""
-SHARED: Final[frozenset[Ability]] = frozenset(get_args(Ability)) - {"slice"}
+Ability = Literal["share", "slice", "make", "stack", "pause", "spill", "processes", "utilisation"]
+"""What a card can do. It is shared by size, or cut into slices of fixed sizes now, or a slice is made on it
+for each container. It holds high over low, stops programs, or lets memory spill to the host. It tells which
+processes run on it, and how busy it is."""
+SHARED: Final[frozenset[Ability]] = frozenset(get_args(Ability)) - {"slice", "make"}
 """Abilities of a card whose containers have the isolation library."""
 IsolationKind = Literal["library", "hardware", "vendor-file", "none"]
 """What keeps containers apart on a card: our library, the card, a file that the vendor's library reads."""
@@ -64,6 +65,8 @@ class CardReading:
     """Which slices it may hold together; None: it is not cut."""
     slices: tuple[HeldSlice, ...] = ()
     """Slices that lie on it, whoever made them."""
+    others: bool = False
+    """Another tool has cut it too, and its slices are not in the list."""
     abilities: frozenset[Ability] = SHARED
     isolation: IsolationKind = "library"
 

@@ -49,6 +49,8 @@ class SliceBook:
         self._slicer = slicer
         self._lock = threading.Lock()
         self._entries: dict[tuple[str, str], Entry] = {}
+        self._ended: dict[str, set[str]] = {}
+        """By card: ids of slices that were removed, for as long as an older list of the driver names them."""
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             for leftover in folder.glob(".*.tmp"):
@@ -64,6 +66,16 @@ class SliceBook:
         """All records."""
         with self._lock:
             return tuple(self._entries.values())
+
+    def strange(self, uuid: str, seen: Collection[HeldSlice]) -> tuple[HeldSlice, ...]:
+        """Slices in a list of the driver that are not ours. The list may be older than the record."""
+        with self._lock:
+            there = {one.id for one in seen}
+            ended = self._ended.get(uuid, set()) & there
+            self._ended[uuid] = ended
+            entries = [one for one in self._entries.values() if one.wish.uuid == uuid]
+            known = ended | {one.id for entry in entries if (one := self._ours(entry, seen)) is not None}
+            return tuple(one for one in seen if one.id not in known)
 
     def of(self, owner: str) -> tuple[Realised, ...]:
         """The slices that a container has, as recorded; the driver is not asked."""
@@ -140,10 +152,13 @@ class SliceBook:
             for entry in [one for one in self._entries.values() if one.owner == owner]:
                 self._end(entry)
 
-    def release_others(self, owners: Collection[str]) -> dict[str, str]:
-        """Remove the slices of containers that are not among these. Returns what stays, owner to why."""
+    def release_others(
+        self, owners: Collection[str], entries: Iterable[Entry] | None = None
+    ) -> dict[str, str]:
+        """Remove the slices of containers that are not among these. Returns what stays, owner to why.
+        ``entries``: the records as they were before the owners were listed; None: nothing starts now."""
         kept: dict[str, str] = {}
-        for owner in {one.owner for one in self.entries()} - set(owners):
+        for owner in {one.owner for one in (self.entries() if entries is None else entries)} - set(owners):
             try:
                 self.release(owner)
             except (SliceError, OSError) as error:
@@ -158,6 +173,7 @@ class SliceBook:
                 entry = replace(entry, stage="ending", slice=found)
                 self._write(entry)
                 self._slicer.destroy(entry.wish.uuid, found.id)
+                self._ended.setdefault(entry.wish.uuid, set()).add(found.id)
         self._drop(entry)
 
     def _path(self, entry: Entry) -> Path:

@@ -31,6 +31,7 @@ def collector(world: World, cgroups: Cgroups, later_s: float = 0.0) -> Collector
         checkpoint=Checkpoint(world.kubelet.folder),
         cgroups=cgroups,  # type: ignore[arg-type]
         identity=world.identity,
+        slices=world.slices,
         clock=lambda: time.time() + later_s,
     )
 

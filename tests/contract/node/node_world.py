@@ -20,6 +20,7 @@ from vc_egpu_node.deviceplugin.plugin import Plugin
 from vc_egpu_node.deviceplugin.registration import KubeletLink
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.kubelet.podresources import Checkpoint, PodResources
+from vc_egpu_node.vendors.base import ContainerEdits
 from vc_egpu_node.vendors.nvidia.toolkit import Toolkit
 from vc_egpu_node.vendors.slice_book import SliceBook
 from vc_egpu_node.vendors.slices import Slicer
@@ -104,6 +105,8 @@ class World:
     closed: str = ""
     """Why no pod gets a share."""
     slicer: Slicer | None = None
+    edits: ContainerEdits | None = None
+    """None: NVIDIA's."""
     isolation: Isolation | None = None
     """Taken at the next :meth:`assemble`."""
 
@@ -114,6 +117,7 @@ class World:
         """(Re)start the agent's parts from what is on disk."""
         self.allocations = AllocationStore(self.root / "allocations")
         slices = SliceBook(self.root / "slices", self.slicer) if self.slicer is not None else None
+        self.slices = slices
         self.grants = GrantFolder(self.root / "cdi", self.root / "containers", self.isolation, slices)
         self.pod_resources = PodResources(self.kubelet.pod_resources_socket)
         self.toolkit = Toolkit([self.root / "toolkit"], "auto", self.root / "nvidiactl")
@@ -125,7 +129,7 @@ class World:
             grants=self.grants,
             owners=Owners(self.pod_resources, Checkpoint(self.kubelet.folder), pods, self.grants),
             pods=pods,
-            edits=self.toolkit,
+            edits=self.edits or self.toolkit,
             slices=slices,
         )
         self.link = KubeletLink(self.kubelet.folder, self._plugin, on_change=self.changed.set)

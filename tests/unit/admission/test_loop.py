@@ -16,7 +16,7 @@ from vc_egpu.admission.intake.watch_gaps import ASK_AFTER_S
 from vc_egpu.admission.loop import REVIEW_S
 from vc_egpu.admission.parts import Item, Others
 from vc_egpu.admission.state.agenda import Why
-from vc_egpu.core.model.cluster import PodUid
+from vc_egpu.core.model.cluster import MemberPlacement, Move, NodeName, PodUid
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.words import names
@@ -176,6 +176,21 @@ def test_who_is_suspended_is_looked_at_again_though_nothing_happens(stage: LoopS
     stage.later(REVIEW_S)
     stage.turn(wait_s=0.0)
     assert stage.agenda.all_for is (Why.REVIEW if is_away else None)
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_gang_that_moves_is_looked_at_again_though_nothing_happens(stage: LoopStage, moves: bool) -> None:
+    """Or what is claimed for it would be kept from others until something happens."""
+    running(stage, 2, status="True", reason="Admitted", message="2 members placed")
+    for _ in range(2):
+        stage.turn()
+    gang = stage.mirror.state.gang("default/g")
+    assert gang is not None
+    place = MemberPlacement(NodeName("n1"))
+    stage.mirror.state.put_gang(replace(gang, move=Move(5.0, {"w/0": place} if moves else {})))
+    stage.later(REVIEW_S)
+    stage.turn(wait_s=0.0)
+    assert stage.agenda.all_for is (Why.REVIEW if moves else None)
 
 
 def test_of_podgroups_whose_pods_ask_for_no_cards_nothing_is_decided(stage: LoopStage) -> None:

@@ -5,7 +5,7 @@ import pytest
 from unit.cli import documents as docs
 from vc_egpu.cli.live import forms
 from vc_egpu.cli.views import cards, render
-from vc_egpu.volcano.words.annotations import Cards
+from vc_egpu.volcano.words.annotations import Cards, NodeCard
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.names import CARDS, CORDONED_CARDS
 
@@ -173,3 +173,45 @@ def test_low_gangs_of_several_pods_are_named_where_high_is_on_their_card() -> No
         pod["metadata"]["annotations"][CARDS] = own.model_copy(update={"gang_pods": 2}).encode()
     (note,) = cards.report([docs.node("n1", docs.card("GPU-a"), docs.card("GPU-b", 1))], pods).notes
     assert note.startswith("n1 card 0: ml/train-0 is one of 2 pods of a low gang.")
+
+
+def test_three_kinds_of_cards_and_their_slices_stand_in_one_table() -> None:
+    def cut(uuid: str, model: str, memory_mib: int, isolation: str) -> docs.Json:
+        card = NodeCard(
+            uuid=uuid, index=0, model=model, memory_mib=memory_mib, stack=False, isolation=isolation
+        )
+        return docs.node(f"node-{model}", card)
+
+    def on(uuid: str, node: str, memory_mib: int, cores: int, template: str) -> docs.Json:
+        made = docs.pod(f"on-{node}", cards={uuid: (memory_mib, cores)})
+        said = made["metadata"]["annotations"]
+        held = Cards.decode(said[CARDS])
+        (share,) = held.containers["main"]
+        share = share.model_copy(update={"slice": template})
+        said[CARDS] = held.model_copy(
+            update={"node": f"node-{node}", "containers": {"main": (share,)}}
+        ).encode()
+        made["spec"]["nodeName"] = f"node-{node}"
+        return made
+
+    nodes = [
+        cut("GPU-1", "h100", 81559, "hardware"),
+        cut("DIE-1", "910b3", 65536, "hardware"),
+        cut("DCU-1", "k100-ai", 65520, "vendor-file"),
+        docs.node("node-h20", docs.card("GPU-2")),
+    ]
+    pods = [
+        on("GPU-1", "h100", 9152, 14, "1g.10gb"),
+        on("DIE-1", "910b3", 16384, 25, "vir05_1c_16g"),
+        on("DCU-1", "k100-ai", 16380, 25, "cu30"),
+    ]
+    report = cards.report(nodes, pods)
+    assert {(row.model, *(one.slice for one in row.sharers)) for row in report.cards} == {
+        ("h100", "1g.10gb"),
+        ("910b3", "vir05_1c_16g"),
+        ("k100-ai", "cu30"),
+        ("h20",),
+    }
+    title, *rows = shown(report).splitlines()
+    assert "SLICE" in title and "SET" not in title
+    assert [word in row for row in rows for word in ("vir05_1c_16g",)].count(True) == 1

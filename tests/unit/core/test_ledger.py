@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from unit.core import make
 from vc_egpu.core.books.booking import Booking
-from vc_egpu.core.books.capacity import candidates, need_of, not_full, places, pods_by_cards, rooms
+from vc_egpu.core.books.capacity import candidates, need_of, not_full, places, rooms
 from vc_egpu.core.books.ledger import BOOKED, Ledger
 from vc_egpu.core.model.cluster import (
     CardAsk,
@@ -24,6 +24,7 @@ from vc_egpu.core.model.cluster import (
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, amounts, clamp
 from vc_egpu.core.placing.pack import Board, fill
 from vc_egpu.core.placing.policies import BINPACK, ROOMIEST, SPREAD
+from vc_egpu.core.topology.groups import pods_by_cards
 
 NAMES = ("memory_used", "high_cores", "low_cores", "all_cores", "sharers", "alone", "used", "row_memory")
 

@@ -1,5 +1,7 @@
 """Gangs on cards that are cut into slices of fixed size, next to cards that are shared by size."""
 
+from dataclasses import replace
+
 import layout_tables
 import sliced
 from unit.core import make
@@ -21,6 +23,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.reasons import Reason
+from vc_egpu.core.topology.groups import GroupRule
 
 Wanted = tuple[Gang, list[Pod]]
 MIG = layout_tables.mig("mig", 81920)
@@ -156,3 +159,33 @@ def test_slices_that_overlap_break_a_rule() -> None:
         placed.append(make.placed(pod, "m/0", node=NodeName("m"), shares=(("main", share),)))
     snapshot = make.snapshot([mig_node()], [gang], placed, [ALL])
     assert any("overlaps another slice" in str(found) for found in check(snapshot))
+
+
+def box(free: range) -> Node:
+    """Sixteen whole cards in two halves; only these are free."""
+    plain = sliced.node("box", layout_tables.ASCEND_910B3, cards=16, model="910b3")
+    rule = GroupRule(within=8, even=True)
+    cards = tuple(
+        replace(card, group=card.index // 8, rule=rule, usable=card.index in free) for card in plain.cards
+    )
+    return replace(plain, cards=cards)
+
+
+def whole(cards: int) -> PodShape:
+    return sliced.shape(CardAsk("main", "910b3", cards, sliced.CARD_MIB, 100, whole=True))
+
+
+def test_a_gang_of_whole_cards_lies_inside_one_group() -> None:
+    plan = ask(world([box(range(3, 16))], wanting("g", whole(8))))
+    assert {card for card, _, _ in cards_of(plan, "g")} == {f"box-{n}" for n in range(8, 16)}
+
+
+def test_a_gang_waits_where_no_group_has_so_many_cards_left() -> None:
+    plan = ask(world([box(range(3, 13))], wanting("g", whole(8))))
+    assert plan.verdicts["g"].reason is Reason.WAITING_FOR_CARDS
+
+
+def test_a_gang_larger_than_a_group_takes_as_many_of_each() -> None:
+    plan = ask(world([box(range(1, 15))], wanting("g", whole(12))))
+    taken = [int(card.removeprefix("box-")) for card, _, _ in cards_of(plan, "g")]
+    assert sorted(col // 8 for col in taken) == [0] * 6 + [1] * 6

@@ -9,6 +9,7 @@ from unit.webhook.pod_reviews import complete, refusal
 from unit.webhook.world import ALICE, Json, container, context, create, job, pod, task
 from vc_egpu.core.environments.needs import lacking
 from vc_egpu.volcano.codec.pod_codec import pod as decode_pod
+from vc_egpu.volcano.needs.table import EnvironmentTable
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.webhook.reviews.pods import review_pod
 
@@ -100,3 +101,33 @@ def test_variables_that_are_no_texts_say_nothing() -> None:
     image = container(vgpu_h20=1)
     image["env"] = [{"name": "CUDA_VERSION", "valueFrom": {"fieldRef": {}}}, "x", {"value": "1"}]
     assert not shape_of(pod(image)).needs.ways
+
+
+TABLE_OF_IMAGES = EnvironmentTable.from_yaml(
+    "{shipped: true, images: [{image: 'reg/torch:*-cu124', needs: 'torch==2.6+cu124'}]}"
+)
+
+
+def of_image(image: str, needs: str | None = None, **variables: str) -> tuple[Any, tuple[str, ...]]:
+    obj = with_env(needs, **variables)
+    obj["spec"]["containers"][0]["image"] = image
+    known = context(environments=TABLE_OF_IMAGES)
+    done = complete(obj, known)
+    warnings = review_pod(create(obj, ALICE), known).warnings
+    done["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+    return decode_pod(done, TABLE).pod.shape.needs, tuple(warnings)
+
+
+def test_the_operator_s_row_for_an_image_is_filled_in_with_a_warning() -> None:
+    needs, warnings = of_image("reg/torch:2.6-cu124")
+    assert needs.presumed
+    assert lacking(needs, (("capability", ("9.0",)), ("cuda", ("11.8",)), ("driver", ("520.61.05",))))
+    assert not lacking(needs, NEW)
+    assert not lacking(needs, ()), "a node that does not tell is taken for fit"
+    assert any("image reg/torch:2.6-cu124: taken for what the program needs" in text for text in warnings)
+    assert not of_image("reg/torch:2.6-cu118")[0].ways
+
+
+def test_the_user_s_word_and_the_variables_beat_the_row_for_the_image() -> None:
+    assert of_image("reg/torch:2.6-cu124", "cuda>=12.0")[0].text == "cuda>=12.0"
+    assert of_image("reg/torch:2.6-cu124", CUDA_VERSION="11.8")[0].text == "CUDA_VERSION"

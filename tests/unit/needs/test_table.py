@@ -160,3 +160,60 @@ def test_the_first_row_of_a_build_counts() -> None:
     )
     assert [str(atom) for way in compiled("a==1.2.3", table) for atom in way] == ["cuda>=12"]
     assert [str(atom) for way in compiled("a==1.1", table) for atom in way] == ["cuda>=11"]
+
+
+IMAGES = """
+images:
+  - {image: "*/pytorch:2.6*-cuda12.4*", needs: "torch==2.6+cu124"}
+  - {image: "*/pytorch:*", needs: "toolkit==11.8"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("image", "needs"),
+    [
+        ("reg.example/pytorch:2.6.0-cuda12.4-cudnn9-runtime", "torch==2.6+cu124"),
+        ("reg.example/pytorch:2.1.0-cuda11.8", "toolkit==11.8"),
+        ("reg.example/pytorch@sha256:00", ""),
+        ("pytorch:2.6.0-cuda12.4", ""),
+        ("", ""),
+        ("a/pytorch:" + "x" * 1024, ""),
+    ],
+)
+def test_the_first_row_of_an_image_counts(image: str, needs: str) -> None:
+    table = EnvironmentTable.from_yaml("shipped: true" + IMAGES)
+    assert [table.needs_of_image(image) for _ in range(2)] == [needs, needs]
+
+
+def test_a_table_may_go_on_with_the_rows_that_are_shipped() -> None:
+    own = "rows: [{when: 'torch==2.6', build: cu124, needs: 'cuda>=12.9'}]"
+    alone, more = EnvironmentTable.from_yaml(own), EnvironmentTable.from_yaml(f"shipped: true\n{own}")
+    assert len(alone.rows) == 1
+    assert len(more.rows) == len(shipped().rows)
+    ways = compiled("torch==2.6+cu124", more)
+    assert [[str(atom) for atom in way] for way in ways] == [["cuda>=12.9"]]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('{image: "a", needs: "torhc==2"}', "images.0.needs: 'torhc' is no fact"),
+        ('{image: "a", needs: ""}', "images.0.needs"),
+        ('{image: "*********", needs: "cuda>=12"}', "at most 8 *"),
+        ('{image: "[a]", needs: "cuda>=12"}', "no ["),
+        ('{image: "a"}', "images.0.needs"),
+    ],
+)
+def test_rows_of_images_that_cannot_be_used_are_named(row: str, said: str) -> None:
+    with pytest.raises(TableError) as error:
+        EnvironmentTable.from_yaml(f"shipped: true\nimages: [{row}]")
+    assert said in str(error.value)
+
+
+def test_the_command_names_rows_of_images_that_lead_nowhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text('shipped: true\nimages: [{image: "*/a:1", needs: "torch==2.99"}]')
+    assert main.main(["check", str(file)]) == 1
+    assert "image */a:1: no row of the table for torch 2.99" in capsys.readouterr().out

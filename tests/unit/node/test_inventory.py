@@ -60,6 +60,22 @@ def stock(
     )
 
 
+@pytest.mark.parametrize(("isolated", "kept"), [(True, "library"), (False, "none")])
+def test_cards_say_whether_containers_get_the_library(isolated: bool, kept: str) -> None:
+    result = take_stock(
+        NodeReading(cards=(card(0),)),
+        table=TABLE,
+        policy=Policy(),
+        facts=NodeFacts(),
+        ill={},
+        holdings={},
+        previous=None,
+        vendor=FACTS,
+        isolated=isolated,
+    )
+    assert result.node_cards.cards[0].isolation == kept
+
+
 def test_healthy_cards_are_offered_by_model() -> None:
     result = stock(card(0), card(1), card(2, product="tesla t4 ", memory_mib=15360))
     assert result.offers == {"volcano.sh/vgpu-h20": Offer(2, 0), "volcano.sh/vgpu-t4": Offer(1, 0)}

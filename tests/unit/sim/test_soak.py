@@ -3,8 +3,8 @@
 import soak_sim
 
 
-def live(decisions: int) -> soak_sim.Soak:
-    soak = soak_sim.Soak(4, seed=3)
+def live(decisions: int, moves_per_hour: int = 0) -> soak_sim.Soak:
+    soak = soak_sim.Soak(4, seed=3, moves_per_hour=moves_per_hour)
     soak.begin()
     while soak.tally.decisions < decisions:
         soak.world.engine.step()
@@ -18,6 +18,13 @@ def test_a_short_life_breaks_nothing_and_is_repeated() -> None:
     assert one.tally.wait_ratios
     assert (one.world.now, one.tally) == (other.world.now, other.tally)
     one.world.check()
+
+
+def test_a_short_life_with_moves_breaks_nothing() -> None:
+    soak = live(120, moves_per_hour=100)
+    assert not soak.tally.violations
+    assert soak.tally.moves["left"] >= soak.tally.moves["arrived"]
+    soak.world.check()
 
 
 def test_jains_index() -> None:

@@ -21,7 +21,11 @@ def test_cards_are_told_apart_by_die(ascend: AscendNode) -> None:
     assert not reading.problem and reading.versions["library"] == "25.2.0"
     assert (first.product, first.memory_mib, first.devices) == ("Ascend910B3", 65536, ("davinci0",))
     assert first.uuid != second.uuid and first.uuid.count("-") == 4
-    assert first.isolation == "none" and "share" not in first.abilities
+    assert (
+        first.isolation == "hardware"
+        and not {"share", "slice"} & first.abilities
+        and "make" in first.abilities
+    )
 
 
 def test_a_die_of_zeros_has_a_name_unique_in_the_cluster(tmp_path: Path) -> None:

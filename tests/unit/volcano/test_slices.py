@@ -61,6 +61,11 @@ def test_cores_alone_may_need_the_larger_slice() -> None:
     assert amounts(ask({**PART, "volcano.sh/vgpu-cores": 26})) == ("vir10", 32768, 50)
 
 
+def test_cores_alone_are_refused() -> None:
+    with pytest.raises(AskError, match=r"20 without memory: name volcano\.sh/vgpu-memory"):
+        ask({"volcano.sh/vgpu-910b3": 1, "volcano.sh/vgpu-cores": 20})
+
+
 def test_what_fits_exactly_is_not_announced() -> None:
     exact = ask({**PART, "volcano.sh/vgpu-memory": 16384, "volcano.sh/vgpu-cores": 25})
     assert (amounts(exact), exact.warnings) == (("vir05", 16384, 25), ())
@@ -75,6 +80,37 @@ def test_shares_of_any_size_stay_what_they_are_where_the_library_holds_them() ->
     assert amounts(ask(part)) == (None, 10000, 0)
 
 
+GROUPED = ModelTable.from_yaml("""
+models:
+  - {name: ring, memoryMiB: 1000, counts: [1, 2, 4, 8], groups: [[0, 1, 2, 3], [4, 5, 6, 7]], within: 4}
+  - {name: pair, memoryMiB: 1000, cardsPerNode: 16, unit: 2}
+""")
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        ({"volcano.sh/gpu-ring": 3}, "3 cards: a ring is given out by 1, 2, 4 or 8"),
+        ({"volcano.sh/vgpu-ring": 6}, "6 cards: a ring is given out by 1, 2, 4 or 8"),
+        ({"volcano.sh/gpu-pair": 5}, "a module of pair has 2, ask for 1 or for whole modules"),
+    ],
+)
+def test_a_number_of_cards_that_the_model_is_not_given_out_by_is_refused(
+    limits: dict[str, Any], problem: str
+) -> None:
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    with pytest.raises(AskError, match=problem):
+        read(spec, {}, GROUPED)
+
+
+def test_groups_of_the_table_come_before_those_of_the_agent() -> None:
+    ring, pair = GROUPED.models
+    assert [ring.group_of(index, 7) for index in (0, 3, 4, 8)] == [0, 0, 1, -1]
+    assert pair.group_of(3, 7) == 7
+    with pytest.raises(ModelTableError, match="a card is in two groups of 'x'"):
+        ModelTable.from_yaml("models: [{name: x, memoryMiB: 1, groups: [[0, 1], [1, 2]]}]")
+
+
 def test_hardware_isolation_makes_a_slice_of_it() -> None:
     part = {"volcano.sh/vgpu-h100": 1, "volcano.sh/vgpu-memory": 10000}
     assert amounts(ask(part, isolation="hardware")) == ("3g.40gb", 36672, 42)
@@ -84,9 +120,42 @@ def test_a_slice_may_be_named_exactly() -> None:
     assert amounts(ask({"volcano.sh/vgpu-h100": 1}, slice="1g.10gb")) == ("1g.10gb", 9152, 14)
 
 
+def test_a_slice_may_be_spelled_as_a_resource() -> None:
+    made = ask({"volcano.sh/mig-1g.10gb-h100": 1})
+    assert amounts(made) == ("1g.10gb", 9152, 14)
+    assert made.sums() == {
+        "volcano.sh/vgpu-h100": 1,
+        "volcano.sh/vgpu-h100-memory": 9152,
+        "volcano.sh/vgpu-h100-cores": 14,
+    }
+    again = ask({"volcano.sh/mig-1g.10gb-h100": 1, **made.totals["main"]})
+    assert again.containers == made.containers
+
+
 @pytest.mark.parametrize(
     ("limits", "annotations", "problem"),
     [
+        ({"volcano.sh/mig-1g.10gb-h100": 2}, {}, "2 cards, and a part of each: a container takes one slice"),
+        ({"volcano.sh/mig-9g.10gb-h100": 1}, {}, "'9g.10gb' is no slice of model h100; these are: 1g.10gb"),
+        ({"volcano.sh/mig-1g.10gb-h101": 1}, {}, "model 'h101' is not known"),
+        ({"volcano.sh/mig-1g.10gb-t4": 1}, {}, "cards of model t4 are not cut into slices"),
+        (
+            {"volcano.sh/mig-1g.10gb-h100": 1, "volcano.sh/vgpu-memory": 1},
+            {},
+            "leave volcano.sh/vgpu-memory out",
+        ),
+        (
+            {"volcano.sh/mig-1g.10gb-h100": 1},
+            {"slice": "3g.40gb"},
+            "slice is 3g.40gb: leave the annotation out",
+        ),
+        (
+            {"volcano.sh/mig-1g.10gb-h100": 1, "volcano.sh/mig-3g.40gb-h100": 1},
+            {},
+            "a container takes one slice",
+        ),
+        ({"volcano.sh/mig-1g.10gb-h100": 1, "volcano.sh/vgpu-910b3": 1}, {}, "two models in one container"),
+        ({"volcano.sh/mig-1g.10gb-h100": 1, "volcano.sh/vgpu-h100": 2}, {}, "leave the second out"),
         (
             {**PART, "volcano.sh/vgpu-910b3": 2},
             {},

@@ -15,6 +15,8 @@ from rigs.api_server import StandIn
 from unit.webhook.pod_reviews import waits
 from unit.webhook.world import QUEUES, TABLE, Json, container, patched, pod
 from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 from vc_egpu.webhook.protocol.context import Settings
 from vc_egpu.webhook.protocol.decision import Decision
 from vc_egpu.webhook.protocol.questions import Access, Subject
@@ -38,6 +40,7 @@ def objects() -> dict[str, list[Json]]:
         "priorityclasses": [],
         "podgroups": [],
         "jobs": [],
+        "nodes": [],
     }
 
 
@@ -109,6 +112,21 @@ def test_a_pod_is_completed_over_https_and_access_is_asked_once(tmp_path: Path) 
 
         serve(stand_in, tmp_path, story)
         assert stand_in.access_reviews == 2, "one for alice, one for the service account"
+
+
+def test_a_limit_that_no_node_enforces_is_told_of_once_nodes_are_known(tmp_path: Path) -> None:
+    card = NodeCard(uuid="GPU-1", index=0, model="h20", memory_mib=98304, isolation="none")
+    told = {names.NODE_CARDS: NodeCards(cards=(card,)).encode()}
+    node = {"metadata": {"name": "n1", "annotations": told}, "status": {"images": ["large"]}}
+    with StandIn({**objects(), "nodes": [node]}) as stand_in:
+
+        async def story(post: Post, _server: WebhookServer) -> None:
+            obj = pod(container(vgpu_h20=1, vgpu_memory=1000))
+            while not (said := response(await post("/mutate/pods", review_of(obj))).get("warnings")):
+                await asyncio.sleep(0.01)  # no review waits for nodes
+            assert "no node with h20 has the isolation library" in said[0]
+
+        serve(stand_in, tmp_path, story)
 
 
 def test_a_refusal_is_a_403_with_the_sentence(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import Resource
 from vc_egpu.kube.wire.errors import KubeError, NotFound
 from vc_egpu.webhook.protocol.context import QueueTree, Settings
+from vc_egpu.webhook.protocol.offers import Offers
 from vc_egpu.webhook.protocol.questions import (
     Access,
     MakerLookup,
@@ -194,6 +195,7 @@ class Known:
         self.pod_groups: Mapping[str, Json] = {}
         self.jobs: Mapping[str, Json] = {}
         self.priority_classes: Mapping[str, Json] = {}
+        self.offers = Offers()
 
     def unsynced(self) -> tuple[str, ...]:
         return self._unsynced

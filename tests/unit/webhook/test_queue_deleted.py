@@ -39,7 +39,7 @@ class Cache:
     def __init__(self, queues: Json) -> None:
         known = context(queues=queues)
         self.queues, self.namespaces, self.pod_groups = known.queues, known.namespaces, known.pod_groups
-        self.jobs, self.priority_classes = known.jobs, known.priority_classes
+        self.jobs, self.priority_classes, self.offers = known.jobs, known.priority_classes, known.offers
 
     def unsynced(self) -> list[str]:
         return []

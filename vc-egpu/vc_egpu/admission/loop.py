@@ -335,7 +335,7 @@ class Loop:
     def _review(self, clock: float) -> None:
         alone = without_group(self._mirror)
         # A suspended gang waits as well, though no verdict says so.
-        moves = self._settings.policy.moving.for_fragments
+        moves = self._settings.policy.moving.for_fragments or self._mirror.state.somebody_moves
         if self._verdicts.is_any_waiting() or self._mirror.state.somebody_is_away or alone or moves:
             self._agenda.try_all(Why.REVIEW)
         for key in self._parts.missing.due(alone, clock):

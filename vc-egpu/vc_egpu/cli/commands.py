@@ -13,7 +13,7 @@ from rich.text import Text
 
 from vc_egpu.cli import pause, stop, world
 from vc_egpu.cli.completion import SCRIPTS
-from vc_egpu.cli.doctor import checkup, facts
+from vc_egpu.cli.doctor import checkup, facts, vendor_report
 from vc_egpu.cli.doctor.stack import removal_findings
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
 from vc_egpu.cli.live import cordon, events, top
@@ -94,6 +94,9 @@ def _cordon(api: ApiConnection, _namespace: str, options: argparse.Namespace) ->
 
 
 def _doctor(api: ApiConnection, _namespace: str, options: argparse.Namespace) -> Answer:
+    if options.vendor_report:
+        said = vendor_report.read(api)
+        return Answer({"version": 1, "nodes": said.nodes}, vendor_report.shown(said))
     if options.removal:
         found = tuple(removal_findings(api.list(PODS, transform=world.light_pod).items))
     else:

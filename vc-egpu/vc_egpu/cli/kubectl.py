@@ -77,6 +77,8 @@ def _with_cluster(options: argparse.Namespace) -> int:
     if (catalogue := _catalogue(options)) is not None:
         if options.command == "submit":
             return _print(_submit(catalogue, options), options)
+        if options.command == "ui":
+            return _serve_sites(catalogue, options)
         return _on_many(catalogue, options)
     api = connect(options)
     namespace = options.namespace or default_namespace(options.kubeconfig, options.context)
@@ -161,15 +163,33 @@ def _report(options: argparse.Namespace) -> int:
 def _serve(api: ApiConnection, namespace: str, options: argparse.Namespace) -> int:
     """The page for this user, until interrupted. It stands above this package and is loaded by its name."""
     page = importlib.import_module("vc_egpu.page.main")
-
-    def say(url: str) -> None:
-        print(f"open {url}\n(for you alone: the link holds a secret. End with Ctrl-C)", flush=True)
-
     try:
-        status: int = page.local(api, namespace, port=options.port, prometheus=options.prometheus, say=say)
+        status: int = page.local(
+            api, namespace, port=options.port, prometheus=options.prometheus, say=_say_link
+        )
     except OSError as error:
         return _fail(f"port {options.port} cannot be used: {error.strerror}", EXIT_FOUND)
     return status
+
+
+def _serve_sites(catalogue: Catalogue, options: argparse.Namespace) -> int:
+    """The page of several clusters, until interrupted."""
+    if options.prometheus:
+        return _fail("--prometheus shows the past of one cluster: leave it out with several", EXIT_FOUND)
+    page = importlib.import_module("vc_egpu.page.main")
+    within_s, port = options.cluster_timeout, options.port
+    try:
+        status: int = page.local_sites(
+            catalogue, options.namespace or "", port=port, within_s=within_s, say=_say_link
+        )
+    except OSError as error:
+        return _fail(f"port {port} cannot be used: {error.strerror}", EXIT_FOUND)
+    sys.stdout.flush()
+    os._exit(status)  # a thread that hangs in a cluster's answer would abort the interpreter's own end
+
+
+def _say_link(url: str) -> None:
+    print(f"open {url}\n(for you alone: the link holds a secret. End with Ctrl-C)", flush=True)
 
 
 def _print(answer: Answer, options: argparse.Namespace) -> int:

@@ -182,6 +182,7 @@ def _ui(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--prometheus", default="", metavar="URL", help="show the past of cards, queues and pods from there"
     )
+    _many(flags)
 
 
 def _pause(flags: argparse.ArgumentParser) -> None:
@@ -198,7 +199,11 @@ def _pause(flags: argparse.ArgumentParser) -> None:
 
 
 def _doctor(flags: argparse.ArgumentParser) -> None:
-    flags.add_argument("--removal", action="store_true", help="what stands in the way of removing the stack")
+    what = flags.add_mutually_exclusive_group()
+    what.add_argument("--removal", action="store_true", help="what stands in the way of removing the stack")
+    what.add_argument(
+        "--vendor-report", action="store_true", help="what to send of cards of other vendors, without names"
+    )
 
 
 def _stop_admitting(flags: argparse.ArgumentParser) -> None:

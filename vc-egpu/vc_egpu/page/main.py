@@ -5,17 +5,26 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import Final
 from urllib.parse import urlsplit
 
+from vc_egpu.cli.sites import overview
+from vc_egpu.cli.sites.catalogue import Catalogue, Site
+from vc_egpu.cli.sites.overview import Overview
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.server import listening
-from vc_egpu.kube.wire.config import ConfigError
+from vc_egpu.kube.wire.config import ConfigError, default_namespace
 from vc_egpu.page.serving import guard
 from vc_egpu.page.serving.doors import LocalDoor, SharedDoor
 from vc_egpu.page.serving.history import History
 from vc_egpu.page.serving.server import PageServer
 from vc_egpu.page.serving.visitors import Visitor, Visitors, user_of
 from vc_egpu.page.settings import Settings, settings_of
+from vc_egpu.page.sites.door import SitesDoor
+from vc_egpu.page.sites.rounds import Rounds
+
+_WHOLE_S: Final = 15.0
+"""For one request, where nothing waits for it."""
 
 logger = logging.getLogger(__name__)
 
@@ -108,4 +117,68 @@ async def _serve_local(visitor: Visitor, port: int, prometheus: str, say: Callab
         await _told_to_end()
     finally:
         await asyncio.to_thread(visitor.close)
+        await server.stop()
+
+
+def local_sites(
+    catalogue: Catalogue,
+    namespace: str,
+    *,
+    port: int = 0,
+    within_s: float,
+    say: Callable[[str], None],
+) -> int:
+    """The page of several clusters for the user of this machine, until interrupted. ``within_s``: later
+    than that, a cluster counts as silent. ``say`` gets the URL, which holds a secret.
+
+    Raises OSError for a port that is taken. A cluster that cannot be reached is told on the page.
+    """
+    asyncio.run(_serve_sites(catalogue, namespace, port, within_s, say))
+    return 0
+
+
+def sites_door(catalogue: Catalogue, namespace: str, port: int, within_s: float) -> SitesDoor:
+    """The door, with all clusters being asked. ``namespace``: empty for that of each context."""
+
+    def quick(site: Site) -> Overview:
+        api = ApiConnection.connect(site.kubeconfig, site.context, timeout_s=within_s)
+        try:
+            return overview.quick(api)
+        finally:
+            api.close()
+
+    def whole(site: Site) -> Overview:
+        api = ApiConnection.connect(site.kubeconfig, site.context, timeout_s=_WHOLE_S)
+        try:
+            return overview.read(api, _place(site, namespace))
+        finally:
+            api.close()
+
+    def enter(site: Site) -> Visitor:
+        api = ApiConnection.connect(
+            site.kubeconfig, site.context, timeout_s=_WHOLE_S, user_agent="vc-egpu-ui"
+        )
+        return Visitor(api, "", tuple(filter(None, _place(site, namespace).split(","))))
+
+    return SitesDoor(catalogue, Rounds(catalogue, quick, whole, within_s).start(), enter, port)
+
+
+def _place(site: Site, namespace: str) -> str:
+    return namespace or default_namespace(site.kubeconfig, site.context)
+
+
+async def _serve_sites(
+    catalogue: Catalogue, namespace: str, port: int, within_s: float, say: Callable[[str], None]
+) -> None:
+    taken = listening("127.0.0.1", port)
+    port = int(taken.getsockname()[1])
+    door = sites_door(catalogue, namespace, port, within_s)
+    address = guard.address_of(*(f"http://{host}:{port}" for host in ("127.0.0.1", "localhost")))
+    server = PageServer(address, door, sites=door)
+    await server.start_on(taken)
+    say(f"http://127.0.0.1:{port}/?token={door.secret}")
+    try:
+        await _told_to_end()
+    finally:
+        await asyncio.to_thread(door.close)
         await server.stop()

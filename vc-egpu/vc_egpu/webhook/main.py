@@ -14,7 +14,7 @@ from vc_egpu.kube.wire.config import ConfigError
 from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 from vc_egpu.webhook.serving.caches import Caches
 from vc_egpu.webhook.serving.metrics import Metrics
-from vc_egpu.webhook.serving.options import Options, OptionsError, parse_options
+from vc_egpu.webhook.serving.options import Options, OptionsError, parse_options, read_environments
 from vc_egpu.webhook.serving.oracle import Oracle
 from vc_egpu.webhook.serving.reviewer import Reviewer
 from vc_egpu.webhook.serving.server import WebhookServer
@@ -60,7 +60,9 @@ async def run(options: Options, table: ModelTable, api: ApiConnection) -> None:
     reviewer.table = table
     metrics.certificate_expiry.set_function(lambda: tls.not_after.timestamp() if tls.not_after else 0.0)
     server = WebhookServer(reviewer, metrics, lambda: _unready(caches, tls))
-    models = asyncio.create_task(_follow_models(options.file.models, reviewer, metrics))
+    follow = asyncio.create_task(_follow_models(options.file.models, reviewer, metrics))
+    table_of_needs = options.file.environments
+    follow_needs = asyncio.create_task(_follow_environments(table_of_needs, reviewer, metrics))
     try:
         port, metrics_port = await server.start(
             options.file.listen, options.file.port, tls.context, options.file.metrics_port
@@ -71,7 +73,8 @@ async def run(options: Options, table: ModelTable, api: ApiConnection) -> None:
         logger.info("webhook: shutting down, serving for %.0f s more", options.file.drain_s)
         await server.drain(options.file.drain_s)
     finally:
-        models.cancel()
+        follow.cancel()
+        follow_needs.cancel()
         await server.stop()
         tls.stop()
         caches.stop()
@@ -116,6 +119,21 @@ async def _follow_models(path: Path, reviewer: Reviewer, metrics: Metrics) -> No
         if table != reviewer.table:
             reviewer.table = table
             logger.info("model table %s: %d models now", path, len(table.models))
+
+
+async def _follow_environments(path: Path, reviewer: Reviewer, metrics: Metrics) -> None:
+    """The same for the table of what software needs. Without the file it is the one that is shipped."""
+    while True:
+        await asyncio.sleep(_MODELS_INTERVAL_S)
+        try:
+            table = await asyncio.to_thread(read_environments, path)
+        except (OSError, ValueError) as error:
+            metrics.environments_broken.set(1)
+            logger.warning("table of needs %s: %s; the last good one stays", path, error)
+            continue
+        metrics.environments_broken.set(0)
+        if reviewer.take_environments(table):
+            logger.info("table of needs %s: %d rows, %d of images", path, len(table.rows), len(table.images))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
  *   error=-8006         every call on it answers so
  *   hang_s=60           every call on it sleeps first
  *   create=-8005 destroy=-8020      making or removing a slice answers so
+ *   create_hang_s=60    making a slice sleeps first
  *   made_mib=8192       slices that are made have so much memory, whatever their template
  *   process=<pid>:<MiB> one program on it
  */
@@ -215,6 +216,7 @@ static int cpus_of(const char *chip, const char *name) {
 EXPORT int dcmi_create_vdevice(int card, int device, struct dcmi_create_vdev_res *wanted, struct dcmi_create_vdev_out *out) {
     (void)device;
     ON(card)
+    script_sleep(card_number(at, "create_hang_s", 0));
     answer = (int)card_number(at, "create", DCMI_OK);
     if (answer != DCMI_OK) DONE(answer);
     const char *chip = card_text(at, "chip", "910B3");

@@ -122,7 +122,10 @@ bool slices_write(const struct slice *slices, size_t count) {
 
 void script_hang(const struct scripted_card *card) {
     if (!card) return;
-    long long seconds = card_number(card, "hang_s", 0);
+    script_sleep(card_number(card, "hang_s", 0));
+}
+
+void script_sleep(long long seconds) {
     if (seconds <= 0) return;
     script_unlock();
     sleep((unsigned)seconds);

@@ -29,3 +29,4 @@ size_t slices_read(struct slice *slices);
 bool slices_write(const struct slice *slices, size_t count);
 /* Sleeps as the card's `hang_s` says, without the lock. */
 void script_hang(const struct scripted_card *card);
+void script_sleep(long long seconds);

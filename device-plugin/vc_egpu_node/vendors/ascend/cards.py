@@ -20,7 +20,9 @@ from vc_egpu_node.vendors.child import CHANGE_S, Child
 from vc_egpu_node.vendors.slices import HeldSlice, SliceError, SliceWish, if_supported
 
 ABILITIES: Final[frozenset[Ability]] = frozenset({"processes", "utilisation"})
-"""What a whole card can do. It is shared by no library of ours."""
+"""What every card can do. It is shared by no library of ours."""
+CUT: Final[frozenset[Ability]] = frozenset({"slice"})
+MADE: Final[frozenset[Ability]] = frozenset({"make"})
 MODULE: Final = "vc_egpu_node.vendors.ascend.driver"
 Numbers = tuple[int, int]
 """(card, device), as the library counts."""
@@ -86,14 +88,14 @@ class AscendReadings:
             attributes={"chip": told["name"], "chip_version": told["version"], "board": str(told["board"])},
             group=group_of(product, phy, cards),
             module=module_of(product, phy),
-            slices=held,
-            abilities=ABILITIES | {"slice"} if held else ABILITIES,
-            isolation="hardware" if held else "none",
+            slices=held or (),
+            abilities=ABILITIES | (CUT if held else frozenset()) | (frozenset() if held is None else MADE),
+            isolation="none" if held is None else "hardware",
         )
 
-    def _held(self, numbers: Numbers) -> tuple[HeldSlice, ...]:
-        """Chips that are never cut answer that they do not support it."""
-        return if_supported(lambda: held_slices(self._child.card("slices", numbers))) or ()
+    def _held(self, numbers: Numbers) -> tuple[HeldSlice, ...] | None:
+        """None: chips that are never cut answer that they do not support it."""
+        return if_supported(lambda: held_slices(self._child.card("slices", numbers)))
 
     def numbers(self, uuid: str) -> Numbers:
         """As the library counts the card. Raises :class:`SliceError`."""
@@ -153,9 +155,11 @@ class AscendReadings:
 class AscendSlicer:
     """vNPUs by template. It has a child of its own: a reading that hangs holds up no container."""
 
-    def __init__(self, child: Child, readings: AscendReadings) -> None:
+    def __init__(self, child: Child, readings: AscendReadings, change_s: float = CHANGE_S) -> None:
+        """``change_s``: how long making or removing one may take."""
         self._child = child
         self._readings = readings
+        self._change_s = change_s
 
     def slices(self, uuid: str) -> tuple[HeldSlice, ...]:
         """See :meth:`vc_egpu_node.vendors.slices.Slicer.slices`."""
@@ -164,7 +168,7 @@ class AscendSlicer:
     def make(self, wish: SliceWish) -> HeldSlice | None:
         """Make the vNPU, and read back what it is: the same template has other memory on another chip."""
         numbers = self._readings.numbers(wish.uuid)
-        number = self._child.card("make", numbers, wish.template, timeout_s=CHANGE_S)
+        number = self._child.card("make", numbers, wish.template, timeout_s=self._change_s)
         made = next((one for one in self.slices(wish.uuid) if one.id == str(number)), None)
         if made is None:
             raise SliceError("failed", f"card {wish.uuid} made vNPU {number}, and does not list it")
@@ -173,7 +177,7 @@ class AscendSlicer:
     def destroy(self, uuid: str, slice_id: str) -> None:
         """See :meth:`vc_egpu_node.vendors.slices.Slicer.destroy`."""
         try:
-            self._child.card("destroy", self._readings.numbers(uuid), int(slice_id), timeout_s=CHANGE_S)
+            self._child.card("destroy", self._readings.numbers(uuid), int(slice_id), timeout_s=self._change_s)
         except SliceError:
             if any(one.id == slice_id for one in self.slices(uuid)):
                 raise

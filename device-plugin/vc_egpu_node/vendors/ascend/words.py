@@ -7,7 +7,7 @@ from vc_egpu_node.vendors.base import VendorFacts
 FACTS: Final = VendorFacts(
     name="ascend",
     library="DCMI",
-    partitioned="Ascend cards are given out whole, by nodes in mode native, while no vNPU lies on them",
+    partitioned="its chip takes no vNPUs, or some lie on it: it is given out whole, by nodes in mode native",
     open_command="npu-smi info -t health -i {uuid}",
     labels=None,
     hide={"ASCEND_VISIBLE_DEVICES": "void"},

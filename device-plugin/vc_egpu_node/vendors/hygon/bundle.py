@@ -27,7 +27,9 @@ def bundle(settings: Settings) -> Vendor:
         reading = asked.scan()
         found = next((one for one in reading.cards if one.uuid == uuid), None)
         if found is None:
-            raise SliceError("absent", reading.problem or f"ROCm SMI lists no card {uuid}")
+            if reading.problem:
+                raise SliceError("no-answer", reading.problem)
+            raise SliceError("absent", f"ROCm SMI lists no card {uuid}")
         fault = asked.faults().get(uuid)
         if fault:
             raise SliceError("no-answer", fault)

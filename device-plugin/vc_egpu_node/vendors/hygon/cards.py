@@ -20,7 +20,7 @@ from vc_egpu_node.vendors.hygon.words import COMPUTE_UNITS, PRODUCTS
 from vc_egpu_node.vendors.slices import HeldSlice, SliceError
 
 MODULE: Final = "vc_egpu_node.vendors.hygon.driver"
-ABILITIES: Final[frozenset[Ability]] = frozenset({"utilisation"})
+ABILITIES: Final[frozenset[Ability]] = frozenset({"utilisation", "make"})
 
 
 class HygonReadings:
@@ -91,12 +91,12 @@ class HygonReadings:
             numbers={"cu": units},
             attributes={"pci_device": f"{told['device']:04x}"},
             abilities=ABILITIES,
-            isolation="none",
+            isolation="vendor-file",
         )
         ours = self._slices(reading.uuid)
-        foreign = told["units"] and told["units_free"] < told["units"]
-        if ours or foreign:
-            reading = replace(reading, slices=ours, abilities=ABILITIES | {"slice"}, isolation="vendor-file")
+        others = bool(told["units"] and told["units_free"] < told["units"])
+        if ours or others:
+            reading = replace(reading, slices=ours, others=others, abilities=ABILITIES | {"slice"})
         return reading
 
     def _devices(self, pci: str) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class HygonSlicer:
             raise SliceError("not-supported", f"{wish.template} of {wish.memory_mib} MiB is no vDCU")
         with self._lock:
             card, wanted = self._card(wish.uuid), int(found[1])
-            if "slice" in card.abilities and not self.slices(wish.uuid):
+            if card.others:
                 raise SliceError("busy", f"card {wish.uuid} has vDCUs of another tool")
             everywhere = self._all()
             here = [held for owner, held in everywhere if owner == wish.uuid]

@@ -7,7 +7,7 @@ from vc_egpu_node.vendors.base import VendorFacts
 FACTS: Final = VendorFacts(
     name="hygon",
     library="ROCm SMI",
-    partitioned="Hygon cards are given out whole, by nodes in mode native, while no vDCU lies on them",
+    partitioned="vDCUs lie on it: nodes in mode native give cards out whole",
     open_command="hy-smi",
     labels=None,
     hide={},

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from vc_egpu.cli import world
 from vc_egpu.cli.views import cards, waiting
 from vc_egpu.cli.views.cards import CardRow, CardsReport
 from vc_egpu.cli.views.table import Table
 from vc_egpu.kube import ApiConnection
+from vc_egpu.kube.resources import NODES
 from vc_egpu.kube.wire.errors import Forbidden
 
 _WELL = frozenset({"ok", "native"})
@@ -47,6 +49,12 @@ def read(api: ApiConnection, namespace: str) -> Overview:
     except Forbidden:
         waits = None
     return overview(seen, waits)
+
+
+def quick(api: ApiConnection) -> Overview:
+    """Its cards alone, by its nodes: nothing of what is used, or waits."""
+    nodes = api.list(NODES, transform=world.light_node).items
+    return overview(cards.report(nodes, (), cards.model_table(api)), None)
 
 
 def overview(seen: CardsReport, waits: int | None) -> Overview:

@@ -41,6 +41,8 @@ class Sharer:
     queue: str
     card_set: str = ""
     """How well all cards of the pod on this node are linked; empty for one card, or where none is told."""
+    slice: str = ""
+    """Name of its size, where the card is cut into slices of fixed size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,7 @@ def _sharer(share: ShareRow, phase: str, card_set: str) -> Sharer:
         phase=phase,
         queue=share.queue or "",
         card_set=card_set,
+        slice=share.slice,
     )
 
 

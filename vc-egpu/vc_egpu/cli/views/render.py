@@ -6,7 +6,7 @@ Pure: reports in, renderables out.
 import contextlib
 import io
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -98,6 +98,13 @@ def _notes(notes: Sequence[str]) -> list[RenderableType]:
     return [Text(f"note: {hanging(note)}", style="yellow") for note in notes]
 
 
+_EXTRA_COLUMNS: Final[Mapping[str, Callable[[Sharer], str]]] = {
+    "SLICE": lambda sharer: sharer.slice,
+    "SET": lambda sharer: sharer.card_set,
+}
+"""Columns that are there where a share has something to say in them."""
+
+
 # --- cards ---------------------------------------------------------------------------------------
 
 
@@ -105,21 +112,26 @@ def cards(report: CardsReport, *, uuids: bool = False) -> RenderableType:
     """One line per share, the card's own figures on its first line; ``uuids``: also what cards are called."""
     parts: list[RenderableType] = []
     if report.cards:
-        linked = any(sharer.card_set for row in report.cards for sharer in row.sharers)
+        sharers = [sharer for row in report.cards for sharer in row.sharers]
+        extra = {
+            title: read for title, read in _EXTRA_COLUMNS.items() if any(read(sharer) for sharer in sharers)
+        }
         table = Table(
             "NODE", "CARD", "MODEL", "MEMORY MiB", "CORES % high|low", "STATE", "POD", "CLASS", "MiB",
-            "CORES %", "PHASE", *(("SET",) if linked else ()), right=("MiB", "CORES %"),
+            "CORES %", "PHASE", *extra, right=("MiB", "CORES %"),
         )  # fmt: skip
         previous = ""
         for row in report.cards:
             card = f"{row.index} {row.uuid}" if uuids else str(row.index)
-            _card_lines(table, row, "" if row.node == previous else row.node, card, linked=linked)
+            _card_lines(table, row, "" if row.node == previous else row.node, card, tuple(extra.values()))
             previous = row.node
         parts.append(table)
     return Group(*parts, *_notes(report.notes))
 
 
-def _card_lines(table: Table, row: CardRow, node: str, card: str, *, linked: bool) -> None:
+def _card_lines(
+    table: Table, row: CardRow, node: str, card: str, extra: Sequence[Callable[[Sharer], str]]
+) -> None:
     more = "+?" if row.unseen else ""
     own: list[Cell] = [
         node,
@@ -130,8 +142,8 @@ def _card_lines(table: Table, row: CardRow, node: str, card: str, *, linked: boo
         f"{row.cores_high_percent}{more}|{row.cores_low_percent}{more}",
         Text(row.state, style="" if row.state in _TAKES_WORK else "bold red"),
     ]
-    lines = [[*_sharer(sharer), *((sharer.card_set,) if linked else ())] for sharer in row.sharers]
-    none: list[Cell] = [""] * (5 if linked else 4)
+    lines = [[*_sharer(sharer), *(read(sharer) for read in extra)] for sharer in row.sharers]
+    none: list[Cell] = [""] * (4 + len(extra))
     if row.unseen:
         others = "1 pod that is" if row.unseen == 1 else f"{row.unseen} pods that are"
         lines.append([Text(f"{others} not seen here", style="dim"), *none])

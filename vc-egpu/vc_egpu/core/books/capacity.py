@@ -26,6 +26,7 @@ from vc_egpu.core.model.cluster import FULL_CORES_PERCENT, CardAsk, Mode, NodeNa
 from vc_egpu.core.model.findings import NodeLack, NodeResource
 from vc_egpu.core.model.neighbours import Mark, label_of
 from vc_egpu.core.model.resources import PERMILLE, clamp, physical_mib
+from vc_egpu.core.topology.groups import Grouping, pods_by_cards
 
 _CHUNK: Final = 1024
 _FIRST_ROWS: Final = 128
@@ -281,23 +282,20 @@ def pods_by_host(ledger: Ledger, need: Need, rows: Ints) -> Ints:
     return np.asarray(np.where(fits, np.minimum(pods, MANY), 0), np.int64)
 
 
-def pods_by_cards(count: Ints, cards: int) -> Ints:
-    """By row: how many pods that take ``cards`` different cards each, given the copies per card.
-
-    t pods fit exactly if the copies, each counted t at most, sum up to t times the cards. The largest such
-    t is the least, over s, of (copies without the s best cards) // (cards - s).
-    """
-    if cards == 1:
-        return np.asarray(count.sum(axis=1), np.int64)
-    if cards > count.shape[1]:
-        return np.zeros(count.shape[0], np.int64)
-    rest = count.sum(axis=1)
-    best = np.sort(count, axis=1)[:, ::-1]
-    pods = rest // cards
-    for skipped in range(1, cards):
-        rest = rest - best[:, skipped - 1]
-        pods = np.minimum(pods, rest // (cards - skipped))
-    return np.asarray(pods, np.int64)
+def pods_by_groups(ledger: Ledger, ask: AskNeed, rows: Ints, count: Ints) -> Ints:
+    """By row: how many pods take the cards of this ask, given the copies per card. Rules say which cards of a
+    node may go together."""
+    pods = pods_by_cards(count, ask.cards)
+    if ask.cards == 1 or not ask.alone or not ledger.grouped:
+        return pods
+    alike: dict[Grouping, list[int]] = {}
+    for position, row in enumerate(rows.tolist()):
+        grouping = ledger.grouped.get(row)
+        if grouping is not None and pods[position]:
+            alike.setdefault(grouping, []).append(position)
+    for grouping, positions in alike.items():
+        pods[positions] = grouping.pods(count[positions], ask.cards)
+    return pods
 
 
 def pods_by_node(ledger: Ledger, need: Need, rows: Ints) -> Ints:
@@ -424,8 +422,8 @@ def _by_all_cards(ledger: Ledger, need: Need, rows: Ints, room: Ints) -> tuple[I
     calm = room
     for ask in need.asks:
         count, still = copies(ledger, need, ask, rows)
-        room = np.minimum(room, pods_by_cards(count, ask.cards))
-        calm = np.minimum(calm, room if still is count else pods_by_cards(still, ask.cards))
+        room = np.minimum(room, pods_by_groups(ledger, ask, rows, count))
+        calm = np.minimum(calm, room if still is count else pods_by_groups(ledger, ask, rows, still))
     return room, np.minimum(calm, room)
 
 

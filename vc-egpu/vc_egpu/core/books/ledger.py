@@ -31,6 +31,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, PERMILLE, add_to, clamp, cores_at, permille
+from vc_egpu.core.topology.groups import Grouping, grouping_of
 from vc_egpu.core.topology.network import Network
 from vc_egpu.core.topology.wiring import Wiring
 
@@ -44,6 +45,9 @@ _FIRST_ROWS: Final = 16
 _FIRST_WIDTH: Final = 8
 _AMOUNTS: Final = Seat._fields.index("slice")
 """So many fields of a seat are numbers that are added up, and its column."""
+_STATE: Final = (1 << 62) - 1
+_FAR: Final = 0x9E3779B97F4A7C15
+"""An odd number without a pattern: its multiples lie far apart."""
 _MANY: Final = 24
 """From so many bookings on, arrays are quicker."""
 
@@ -76,6 +80,8 @@ class Ledger:
     """
 
     _most_free: tuple[int, ...] | None = None
+    signature = 0
+    """A sum over all that is booked: while nodes are the same, equal sums are equal ledgers."""
 
     def __init__(self) -> None:
         self.rows: dict[NodeName, int] = {}
@@ -88,6 +94,7 @@ class Ledger:
         self.uuids: list[tuple[CardId, ...]] = [() for _ in range(_FIRST_ROWS)]
         cards = (_FIRST_ROWS, _FIRST_WIDTH)
         # ``wired``: per row, how its cards reach each other, by column; None: that is not known.
+        # ``grouped``: by row, where a rule says which of its cards may go together.
         self.wired: list[Wiring | None] = [None] * _FIRST_ROWS
         self.kind: Ints = np.full(cards, -1, np.int64)
         """Which (model, mode), by :attr:`kinds`; -1: no card."""
@@ -97,7 +104,7 @@ class Ledger:
         self.memory_used: Ints = np.zeros(cards, np.int64)
         self.physical_cap: Ints = np.zeros(cards, np.int64)
         self.physical_used: Ints = np.zeros(cards, np.int64)
-        self.stretched, self.any_flat, self.cuts = False, False, Cuts()
+        self.stretched, self.any_flat, self.cuts, self.grouped = False, False, Cuts(), dict[int, Grouping]()
         """True once any node promises more memory than there is: until then both sums are the same."""
         self.high_cores: Ints = np.zeros(cards, np.int64)
         self.low_cores: Ints = np.zeros(cards, np.int64)
@@ -122,7 +129,8 @@ class Ledger:
         """Bounds of ``high_cores`` and ``low_cores`` on each card."""
         self.max_sharers: Ints = np.zeros(_FIRST_ROWS, np.int64)
         self.cap: Ints = np.zeros((_FIRST_ROWS, 4), np.int64)
-        # ``states``: by row, a number for how it stands. A change gives it a new one, unlike any copy's.
+        # ``states``: by row, a number for how it stands: the same for equal bookings. A change of the node
+        # gives it one unlike any before.
         self.used, self.states = np.zeros((_FIRST_ROWS, 4), np.int64), np.zeros(_FIRST_ROWS, np.int64)
         self.scalar_cap: dict[str, Ints] = {}
         self.scalar_used, self.unoffered, self.network = Columns(), _Unoffered(), Network()
@@ -160,6 +168,11 @@ class Ledger:
         self.columns[row] = {card.uuid: col for col, card in enumerate(cards)}
         self.uuids[row] = tuple(card.uuid for card in cards)
         self.wired[row] = wiring_of(cards)
+        grouping = grouping_of(cards)
+        if grouping is not None:
+            self.grouped[row] = grouping
+        else:
+            self.grouped.pop(row, None)
         self.network.put(row, node.name, node.network, len(self.names))
         self._enter_cards(row, node, cards)
         allocatable = node.allocatable
@@ -240,6 +253,7 @@ class Ledger:
         self.marks.domains.put(row, None, len(self.names))
         self.columns[row] = {}
         self.uuids[row], self.wired[row] = (), None
+        self.grouped.pop(row, None)
         self.network.put(row, "", (), len(self.names))
         self.kind[row] = -1
         self.usable[row] = False
@@ -345,9 +359,8 @@ class Ledger:
         rows = np.array([booking.row for booking in bookings], np.int64)
         requests = np.array([booking.requests for booking in bookings], np.int64)
         np.add.at(self.used, rows, sign * requests)
-        for row in dict.fromkeys(rows.tolist()):
-            self._changes(row)
         for booking in bookings:
+            self._stands(booking, sign)
             self._apply_named(booking, sign)
 
     def _apply_seats(self, bookings: Iterable[Booking], sign: int) -> None:
@@ -382,7 +395,7 @@ class Ledger:
 
     def _apply(self, booking: Booking, sign: int) -> None:
         row = booking.row
-        self._changes(row)
+        self._stands(booking, sign)
         for seat in booking.seats:
             col = seat.col
             self.memory_used[row, col] += sign * seat.memory_mib
@@ -422,8 +435,16 @@ class Ledger:
             self.marks.add(row, booking.marks, sign)
 
     def _changes(self, row: int) -> None:
+        """The node is another one now."""
         self._touched.add(row)
-        self.states[row] = next(self._numbers)
+        self.states[row] = (int(self.states[row]) + next(self._numbers) * _FAR) & _STATE
+
+    def _stands(self, booking: Booking, sign: int) -> None:
+        """The row of this booking stands otherwise, and so does the ledger."""
+        row, mark = booking.row, sign * hash(booking)
+        self._touched.add(row)
+        self.signature += mark
+        self.states[row] = (int(self.states[row]) + mark) & _STATE
 
     def _slots_used(self, name: str) -> Ints:
         if name not in self.slot_used:

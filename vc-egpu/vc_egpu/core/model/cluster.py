@@ -13,6 +13,7 @@ from vc_egpu.core.environments.needs import NO_FACTS, NO_NEEDS, Facts, Needs
 from vc_egpu.core.layouts.table import ANYWHERE, Held, Layout
 from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
+from vc_egpu.core.topology.groups import NO_GROUP, GroupRule
 from vc_egpu.core.topology.links import Ends, Near
 from vc_egpu.core.topology.network import Bound, Domain
 from vc_egpu.core.topology.wiring import Wiring, wiring
@@ -75,6 +76,12 @@ class Card:
     """Slices on it that no agent of ours made: they take room, and are not given out."""
     stack: bool = True
     """False: high does not run over low here. All shares together have one card's cores and memory."""
+    group: int = NO_GROUP
+    """Cards of one group are joined more closely than others."""
+    module: int = NO_GROUP
+    """Cards of one module share a board."""
+    rule: GroupRule | None = None
+    """Which cards one container may get together; None: any."""
 
     def __post_init__(self) -> None:
         if self.memory_mib <= 0 or self.index < 0:

@@ -6,16 +6,17 @@ placement has. What is found is only a claim of other cards. One set of moves is
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from vc_egpu.core.books.capacity import places_up_to
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Move, PodUid, ShareClass
-from vc_egpu.core.model.gangs import GangView, shares_of
+from vc_egpu.core.model.gangs import GangView, Member, shares_of
 from vc_egpu.core.model.policy import OURS
-from vc_egpu.core.moving.movable import left_in_budget, movable
+from vc_egpu.core.moving.movable import left_in_budget, movable, veto
 from vc_egpu.core.moving.underway import leaving_members
 from vc_egpu.core.placing.measure import CARD_MILLI
 from vc_egpu.core.placing.outlook import Outlook, outlook_of
@@ -37,9 +38,10 @@ _TURN_S: Final = 5.0
 _MOST_SETS: Final = 4
 """So many sets of gangs are tried for each of them."""
 _EFFORT: Final = 600
-_MOST_ROWS: Final = 8
+_MOST_ROWS: Final = 64
 """On so many of the nodes that leave most over gangs are tried, and so many gangs on all of them."""
 _MOST_TRIED: Final = 24
+_OTHER: Final = "other places"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +60,14 @@ def seek(trial: Trial, record: Recorder, *, complete: bool) -> None:
     left = left_in_budget(trial)
     if not left:
         return
-    pool = list(movable(trial))
-    if not pool:
-        return
     if moving.for_waiting:
-        for view in _waiting(trial, record):
-            if _for_gang(trial, record, view, [one.gang.key for one in pool], left):
-                return
+        waiting = _waiting(trial, record)
+        pool = [view.gang.key for view in movable(trial) if _has_other(trial, view)] if waiting else []
+        if any(_for_gang(trial, record, view, pool, left) for view in waiting):
+            return
     scores = trial.policy.binpack == OURS and bool(trial.policy.mix.classes)
     if moving.for_fragments and moving.is_time(trial.now) and scores:
-        _for_fragments(trial, record, pool)
+        _for_fragments(trial, record)
 
 
 def _any_under_way(trial: Trial) -> bool:
@@ -92,6 +92,28 @@ def _waiting(trial: Trial, record: Recorder) -> list[GangView]:
     # Searches are few in one decision, so others come first in a later one.
     turn = int(trial.now / _TURN_S) % max(1, len(found))
     return [*found[turn:], *found[:turn]][:_MOST_WAITING]
+
+
+def _has_other(trial: Trial, view: GangView) -> bool:
+    """Whether each kind of its members by itself finds other places as things are: asked once per kind."""
+    members = leaving_members(trial, view, {pod.uid for pod in view.placed})
+    if view.gang.single:
+        members = members[:1]
+    kinds: dict[int, list[Member]] = {}
+    for member in members:
+        kinds.setdefault(member.shape_id, []).append(member)
+    return all(_finds_places(trial, view, alike) for alike in kinds.values())
+
+
+def _finds_places(trial: Trial, view: GangView, alike: Sequence[Member]) -> bool:
+    need = trial.need_in(view, alike[0])
+    mark = (_OTHER, alike[0].shape_id, need.share_class, view.gang.blocked_nodes, need.packed, len(alike))
+    known = trial.scratch.get(str(mark))
+    if not isinstance(known, bool):
+        mask = trial.mask(view.gang, need.shape)
+        known = places_up_to(trial.ledger, need, mask, len(alike)) == len(alike)
+        trial.scratch[str(mark)] = known
+    return known
 
 
 def _is_enough_free(trial: Trial, view: GangView) -> bool:
@@ -175,13 +197,13 @@ def _move(trial: Trial, one: _Leaving, seated: Sequence[Seated], whom: str, won_
 # --- for less that is left over --------------------------------------------------------------------
 
 
-def _for_fragments(trial: Trial, record: Recorder, pool: Sequence[GangView]) -> None:
+def _for_fragments(trial: Trial, record: Recorder) -> None:
     """Claim the place of the one move that wins most for each card that moves, where that is enough."""
     outlook = outlook_of(trial, OURS_RULE)
     before = outlook.fragments(trial)
     worst = np.argsort(-before, kind="stable")[:_MOST_ROWS].tolist()
     best: tuple[float, str, Move] | None = None
-    for one in _on(trial, pool, [row for row in worst if before[row] > 0]):
+    for one in _on(trial, [row for row in worst if before[row] > 0]):
         found = _won(trial, outlook, int(before.sum()), one)
         if found is not None and (best is None or (-found[0], found[1]) < (-best[0], best[1])):
             best = found
@@ -189,32 +211,38 @@ def _for_fragments(trial: Trial, record: Recorder, pool: Sequence[GangView]) -> 
         record.moves(best[1], best[2])
 
 
-def _on(trial: Trial, pool: Sequence[GangView], rows: Sequence[int]) -> Iterator[_Leaving]:
-    """Gangs on these nodes, first those of the first node. Replicas go one by one."""
-    found: dict[tuple[str, tuple[PodUid, ...]], _Leaving] = {}
-    rank = {trial.ledger.names[row]: number for number, row in enumerate(rows)}
-    for view in pool:
-        parts = [(pod,) for pod in view.placed] if view.gang.single else [view.placed]
-        for part in parts:
-            at = [rank[pod.node] for pod in part if pod.node in rank and pod.shares]
-            if at:
-                uids = tuple(pod.uid for pod in part)
-                found[f"{min(at):03}", uids] = _Leaving(view, uids)
-    yield from (found[key] for key in sorted(found)[:_MOST_TRIED])
+def _on(trial: Trial, rows: Sequence[int]) -> Iterator[_Leaving]:
+    """Gangs on these nodes that may move, first those of the first node. Replicas go one by one."""
+    index, seen, count = trial.index, set[PodUid](), 0
+    for row in rows:
+        name = trial.ledger.names[row]
+        for uid in sorted(index.pods_on.get(name, ())) if name is not None else ():
+            pod = index.pods[uid]
+            if uid in seen or not pod.shares or pod.gang is None or pod.gang not in index.gangs:
+                continue
+            view = index.view(pod.gang).without(trial.leaving)
+            part = (uid,) if view.gang.single else tuple(one.uid for one in view.placed)
+            seen.update(part)
+            if veto(trial, view) is None and _has_other(trial, view):
+                yield _Leaving(view, part)
+                count += 1
+            if count == _MOST_TRIED:
+                return
 
 
 def _won(trial: Trial, outlook: Outlook, before: int, one: _Leaving) -> tuple[float, str, Move] | None:
-    """What is won for each card that moves; None where it finds no other place."""
+    """What is won for each card that moves; None where it finds no place on other nodes."""
     pods = [trial.index.pods[uid] for uid in one.pods]
+    gang = one.view.gang
+    old = {pod.node for pod in pods if pod.node is not None and pod.shares}
+    away = replace(one.view, gang=replace(gang, blocked_nodes=gang.blocked_nodes | old))
     lifted = trial.lift(one.pods)
-    seated = _place(trial, one)
+    seated = _place(trial, replace(one, view=away))
     try:
         if seated is None:
             return None
-        places = {entry.member.key: trial.placement(entry).shares for entry in seated}
-        stays = [pod for pod in pods if pod.shares and pod.shares in places.values()]
         won = before - int(outlook.fragments(trial).sum())
-        if stays or won <= 0:
+        if won <= 0:
             return None
         return won / shares_of(pods), one.view.gang.key, _move(trial, one, seated, "", won)
     finally:

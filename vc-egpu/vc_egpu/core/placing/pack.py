@@ -90,6 +90,21 @@ class Board:
             return [slot for slot in self.slots if slot.takes(ask)]
         return [slot for slot in self.slots if slot.takes(ask) and allowed[self.row, slot.col]]
 
+    def _pools(self, cards: list[Slot], ask: AskNeed) -> list[list[Slot]]:
+        """The open cards as sets within which any may go together, by the node's rule; the best set first."""
+        grouping = self._ledger.grouped.get(self.row)
+        if grouping is None or not ask.alone:
+            return [cards]
+        by_col = {slot.col: slot for slot in cards}
+        return [[by_col[col] for col in pool] for pool in grouping.ordered(tuple(by_col), ask.cards)]
+
+    def _best(self, choice: CardChoice, cards: list[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
+        for pool in self._pools(cards, ask):
+            slots = choice.best(pool, ask, scene)
+            if len(slots) == ask.cards:
+                return slots
+        return ()
+
     def _ratio(self, need: Need) -> int:
         return self._ledger.ratio_for(self.row, need.share_class)
 
@@ -112,7 +127,7 @@ class Board:
         chosen: dict[int, Cols] = {}
         for position in order:
             ask = need.asks[position].here(self._ratio(need))
-            slots = choice.best(self._open(ask, need.cards), ask, scene)
+            slots = self._best(choice, self._open(ask, need.cards), ask, scene)
             if len(slots) < ask.cards:
                 for earlier, seats in taken:
                     for slot in seats:
@@ -174,7 +189,8 @@ class Board:
             return
         ask = need.asks[position].here(self._ratio(need))
         seen: set[tuple[object, ...]] = set()
-        for group in choice.every(self._open(ask, need.cards), ask):
+        pools = self._pools(self._open(ask, need.cards), ask)
+        for group in (group for pool in pools for group in choice.every(pool, ask)):
             mark = tuple(sorted((*slot.state(), slot.col if distinct else -1) for slot in group))
             if mark in seen:
                 continue

@@ -107,15 +107,24 @@ def _place_within(
         seated = _place_groups(trial, view, order, height)
         if seated is not None:
             return seated
-    exact = len(groups) == 1 and len(groups[0].need.asks) <= 1
     wide = any(group.need.speaks_of_domains for group in groups)
-    if (exact and not groups[0].need.is_wide) or effort <= 0:
+    if are_exact(groups) or effort <= 0:
         return None
     listed = [(group.members, group.need, group.mask) for group in groups]
     found = (search_by_rules if wide else search)(trial, listed, effort, known=known)
     if found is None:
         return None
     return tuple(trial.seat(member, need, row, assignment) for member, need, row, assignment in found)
+
+
+def are_exact(groups: Sequence[Group]) -> bool:
+    """Whether the count of places tells all: as many members as that find a place together."""
+    return len(groups) == 1 and len(groups[0].need.asks) <= 1 and not groups[0].need.is_wide
+
+
+def are_exact_anywhere(view: GangView, groups: Sequence[Group]) -> bool:
+    """The same of places on all nodes: no level of the network has to hold the gang, or a part of it."""
+    return are_exact(groups) and not (view.gang.is_bound or view.gang.subgroups)
 
 
 def _place_subgroups(

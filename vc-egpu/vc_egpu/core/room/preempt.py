@@ -10,7 +10,7 @@ is not enough, as few as possible are evicted too, and then as few as possible s
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -21,12 +21,12 @@ from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.cluster import NodeName, Pod, PodUid
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Eviction, Suspension
-from vc_egpu.core.placing.place import Group, groups_of, place
+from vc_egpu.core.placing.place import Group, are_exact_anywhere, groups_of, place
 from vc_egpu.core.room.causes import Price, hunts_for, taking
 from vc_egpu.core.room.hunt import Hunt
 from vc_egpu.core.room.lateness import Lateness, lateness, stages
 from vc_egpu.core.room.reclaim import Excess, accounts, asked
-from vc_egpu.core.room.reduce import Atom, Complete, Reduction
+from vc_egpu.core.room.reduce import Atom, Complete, Going, Reduction, RowCount, Weight, parts
 from vc_egpu.core.room.relief import Relief
 from vc_egpu.core.room.victims import (
     Allowance,
@@ -34,6 +34,7 @@ from vc_egpu.core.room.victims import (
     Guarantees,
     are_enough,
     candidates,
+    goes_in_part,
     grouped,
     prey,
     sleepers,
@@ -115,6 +116,11 @@ def _patience(trial: Trial, contest: "_Contest") -> Patience | None:
     return None
 
 
+def _uids(listed: Iterable[Candidate]) -> list[PodUid]:
+    """All that go with these."""
+    return [pod.uid for candidate in listed for pod in candidate.pods]
+
+
 @contextmanager
 def _slept(trial: Trial, uids: Iterable[PodUid]) -> Iterator[None]:
     """While these pods are suspended on paper. What is placed meanwhile stays."""
@@ -126,23 +132,22 @@ def _slept(trial: Trial, uids: Iterable[PodUid]) -> Iterator[None]:
 
 
 def make_room_for_some(trial: Trial, view: GangView, members: Sequence[Member]) -> Room | Patience | None:
-    """Room for as many of the members as can have it, all of them, half of them, ... one of them."""
-    count = len(members)
-    while count:
+    """Room for as many of the members as can have it, the first ones first."""
+    best: Room | None = None
+    enough, too_many = 0, len(members) + 1
+    while enough + 1 < too_many and not (best is not None and trial.effort.spent):
+        count = (enough + too_many) // 2 if too_many <= len(members) else len(members)
         room = make_room(trial, view, members[:count])
-        if room is not None:
+        if isinstance(room, Patience):
             return room
-        count //= 2
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """A set of victims: those that are evicted, and those that are suspended for a while."""
-
-    evicted: tuple[Pod, ...]
-    asleep: tuple[Pod, ...]
-    harm: Harm
+        if room is None:
+            too_many = count
+        else:
+            trial.unseat(room.seated)  # more of them are tried on the same ledger
+            best, enough = room, count
+    if best is not None:
+        trial.reseat(best.seated)
+    return best
 
 
 class _Contest:
@@ -159,6 +164,8 @@ class _Contest:
         ask = trial.amounts_of(members, view.gang.share_class)
         self._relief = Relief(trial, view.gang.queue, ask) if hunt.relieves is not None else None
         self._suspends = False
+        self._late: dict[str, Lateness] = {}
+        self._gains: dict[tuple[int, bool, tuple[PodUid, ...]], int] = {}
         self._evicted: tuple[Pod, ...] = ()
         """Victims that are settled: the allowance for further ones counts them."""
         # Suspended pods move to the host before the evicted ones have left it.
@@ -194,6 +201,32 @@ class _Contest:
     def _leave_queues(self, uids: Iterable[PodUid]) -> Callable[[], None]:
         return self._relief.without(uids) if self._relief is not None else lambda: None
 
+    def fits_with(self, going: Going) -> bool:
+        """Whether it does once these are evicted and suspended."""
+        away = [pod.uid for pod in going.asleep]
+        undo = self._leave_queues(away)
+        try:
+            with _slept(self._trial, away), self._gone(pod.uid for pod in going.evicted):
+                return self.fits()
+        finally:
+            undo()
+
+    def may_go(self, going: Going) -> bool:
+        """Whether guarantees and lines hold, and hosts take those that are suspended."""
+        settled = Allowance(self._trial, self._guarantees, excess=self._excess())
+        settled.takes(self._evicted)
+        return settled.takes(going.evicted) and settled.suspending(self._host_free).takes(going.asleep)
+
+    def weight(self, going: Going) -> Weight:
+        """The cost of a set of victims."""
+        first, second = self.price(going.evicted), self.price(going.asleep)
+        return (self._latest(going.evicted), first[0], second[0], first, second)
+
+    def _latest(self, pods: Iterable[Pod]) -> Lateness:
+        for key in {str(pod.gang) for pod in pods} - self._late.keys():
+            self._late[key] = lateness(self._trial, self._trial.index.view(key))
+        return max((self._late[str(pod.gang)] for pod in pods), default=Lateness.USUAL)
+
     def take(self, uids: Iterable[PodUid]) -> Callable[[], None]:
         """Have these pods gone, or suspended where that is searched for; call the answer to undo it."""
         trial, gone = self._trial, list(uids)
@@ -213,11 +246,25 @@ class _Contest:
             return False
         if not self._enough_places():
             return False
+        if are_exact_anywhere(self._view, self._groups):
+            self._trial.effort.placed(1, len(self._trial.index.nodes))
+            return True
         seated = place(self._trial, self._view, self._members, effort=_EFFORT)
         if seated is None:
             return False
         self._trial.unseat(seated)
         return True
+
+    def row_count(self) -> RowCount | None:
+        """The places that there are now; None where these do not tell whether the whole gang fits."""
+        if self._relief is not None or not are_exact_anywhere(self._view, self._groups):
+            return None
+        return RowCount(self._trial.ledger, self._groups[0])
+
+    def rows_of(self, pods: Iterable[Pod]) -> tuple[int, ...]:
+        """Where these pods are booked."""
+        bookings = self._trial.bookings_of(pod.uid for pod in pods)
+        return tuple({booking.row: None for booking in bookings})
 
     def _enough_places(self) -> bool:
         return are_enough(self._trial.ledger, self._groups)
@@ -226,7 +273,7 @@ class _Contest:
         """False only if there is no place for the gang although all that this hunt may take are gone."""
         return prey(self._trial, hunt).takes(self._trial, self._view, self._groups)
 
-    def cheapest(self) -> _Choice | None:
+    def cheapest(self) -> Going | None:
         """The victims; None if the gang does not fit whichever of them go."""
         if not self.might_fit_after(self._hunt):
             return None  # not even with all candidates gone
@@ -238,7 +285,7 @@ class _Contest:
         for part in self._parts(able):
             asleep = self._asleep_of(part)
             if asleep is not None:
-                return self._choice((), asleep)
+                return Going(asleep=asleep)
         listed = [candidate for candidate in found if candidate.evictable]
         for part in self._parts(listed):
             best = self._by_eviction(part, self._others(found, part), useful)
@@ -261,7 +308,7 @@ class _Contest:
         finally:
             undo()
 
-    def room(self, best: _Choice, number: int) -> Room | None:
+    def room(self, best: Going, number: int) -> Room | None:
         """The members booked, with the chosen victims gone. ``number``: of this hunt."""
         trial, hunt = self._trial, self._hunt
         evicted, asleep = [pod.uid for pod in best.evicted], [pod.uid for pod in best.asleep if pod.shares]
@@ -276,7 +323,7 @@ class _Contest:
         if hunt.cause is Cause.RECLAIM:
             asks = asked(trial, self._members)
             told = accounts(trial, self._view, asks, (*best.evicted, *best.asleep))
-        return Room(seated, *going, best.harm, hunt, number, told)
+        return Room(seated, *going, self.harm(best), hunt, number, told)
 
     def _parts(self, listed: Sequence[Candidate]) -> Iterator[list[Candidate]]:
         """The candidates to be tried together: stage by stage, and the cheapest ones of a stage first."""
@@ -291,70 +338,94 @@ class _Contest:
         last = max((candidate.lateness for candidate in part), default=Lateness.USUAL)
         return [candidate for candidate in found if not candidate.evictable or candidate.lateness > last]
 
-    def _choice(self, evicted: tuple[Pod, ...], asleep: tuple[Pod, ...]) -> _Choice:
-        first, second = self.price(evicted), self.price(asleep)
-        gangs = {str(pod.gang) for pod in evicted or asleep}
-        late = max(
-            (lateness(self._trial, self._trial.index.view(key)) for key in gangs), default=Lateness.USUAL
-        )
-        return _Choice(evicted, asleep, (bool(evicted), late, first[0], second[0], first, second))
+    def harm(self, going: Going) -> Harm:
+        """The cost of this choice, to be compared with others of the gang's."""
+        late, evicted, asleep, first, second = self.weight(going)
+        last = late if going.evicted else self._latest(going.asleep)
+        return (bool(going.evicted), last, evicted, asleep, first, second)
 
     def _by_eviction(
         self, listed: list[Candidate], stay: list[Candidate], useful: set[NodeName]
-    ) -> _Choice | None:
+    ) -> Going | None:
         """As few evictions as possible, with all others suspended that can be, or none; then few suspensions.
 
         ``stay``: candidates that may be suspended and never evicted.
         """
         choices = []
-        evicted = self._cheapest_of(listed)
+        evicted = self._reduced(listed)
         if evicted is not None:
-            choices.append(self._choice(evicted, ()))
+            choices.append(Going(evicted))
         able = self._sleepers([*listed, *stay], useful)
         first, last = self._together(able), self._together(able[::-1])
         # Hosts may have no room for all of them: then the first ones decide which are left out.
-        for asleep in (first,) if len(first) == len(able) else (first, last):
-            evicted = self._cheapest_while_asleep(asleep, listed) if asleep else None
-            mixed = self._mixed(evicted, [*listed, *stay], useful) if evicted else None
-            choices += [mixed] if mixed is not None else []
-        return min(choices, key=lambda choice: choice.harm, default=None)
+        for asleep in (first,) if set(_uids(first)) == set(_uids(last)) else (first, last):
+            choices += self._while_asleep(asleep, listed, able)
+        return self._complete(listed, able, min(choices, key=self.weight, default=None))
+
+    def _while_asleep(
+        self, asleep: list[Candidate], listed: list[Candidate], able: list[Candidate]
+    ) -> Iterator[Going]:
+        """The cheapest to be evicted while these are suspended, with the suspensions that are needed then.
+
+        No gang is both. Where the cheapest was, it is tried as the one and as the other.
+        """
+        evicted = self._cheapest_while_asleep(asleep, listed)
+        if evicted is None:
+            return
+        both = {str(pod.gang) for pod in evicted} & {one.key for one in asleep}
+        mixed = self._mixed(evicted, able)
+        if mixed is not None:
+            yield mixed
+        if not both:
+            return
+        for awake, others in ((both, set()), (set(), both)):
+            further = self._cheapest_while_asleep(
+                [one for one in asleep if one.key not in awake],
+                [one for one in listed if one.key not in others],
+            )
+            mixed = self._mixed(further, able) if further is not None else None
+            if mixed is not None:
+                yield mixed
 
     def _cheapest_while_asleep(
         self, asleep: list[Candidate], listed: list[Candidate]
     ) -> tuple[Pod, ...] | None:
         """The cheapest to be evicted while these are suspended."""
-        uids = [pod.uid for candidate in asleep for pod in candidate.pods]
+        uids = _uids(asleep)
+        if not uids:
+            return None
         undo = self._leave_queues(uids)
         try:
             with _slept(self._trial, uids):
-                return self._cheapest_of(listed)
+                return self._reduced(listed)
         finally:
             undo()
 
     def _together(self, able: list[Candidate]) -> list[Candidate]:
-        """As many as may be suspended all at once, the first ones first."""
+        """As many as may be suspended at once, first ones first; of some only members above the minimum."""
         allowance = Allowance(self._trial, self._guarantees, self._host_free, self._excess())
-        return [candidate for candidate in able if allowance.takes(candidate.pods)]
+        found = ((candidate, allowance.most_of(candidate)) for candidate in able)
+        return [replace(candidate, pods=pods) for candidate, pods in found if pods]
 
-    def _mixed(
-        self, evicted: tuple[Pod, ...], listed: list[Candidate], useful: set[NodeName]
-    ) -> _Choice | None:
+    def _mixed(self, evicted: tuple[Pod, ...], able: list[Candidate]) -> Going | None:
         """These evictions, and the suspensions that are still needed then."""
         gangs = {pod.gang for pod in evicted}
-        able = [one for one in self._sleepers(listed, useful) if one.key not in gangs]
+        others = [one for one in able if one.key not in gangs]
         self._evicted = evicted
         with self._gone(pod.uid for pod in evicted):
-            asleep = () if self.fits() else self._asleep_of(able)
+            asleep = () if self.fits() else self._asleep_of(others)
         self._evicted = ()
-        return self._choice(evicted, asleep) if asleep is not None else None
+        return Going(evicted, asleep) if asleep is not None else None
 
     def _asleep_of(self, able: list[Candidate]) -> tuple[Pod, ...] | None:
         """The cheapest of these that have to be suspended; None if all of them are not enough."""
         self._suspends = True
         try:
-            return self._cheapest_of(able)
+            found = self._reduced(able)
         finally:
             self._suspends = False
+        best = self._complete([], able, Going(asleep=found) if found is not None else None)
+        return best.asleep if best is not None else None
 
     def _useful_nodes(self) -> set[NodeName]:
         ledger = self._trial.ledger
@@ -363,22 +434,29 @@ class _Contest:
             useful |= group.mask
         return {name for name, row in ledger.rows.items() if useful[row]}
 
-    def _cheapest_of(self, listed: list[Candidate]) -> tuple[Pod, ...] | None:
-        if not listed:
-            return None
+    def _reduced(self, listed: list[Candidate]) -> tuple[Pod, ...] | None:
+        """The cheapest of several ways to give back what is not needed."""
         best: tuple[Price, tuple[Pod, ...]] | None = None
         # Not all gangs of a queue that gives back may go together: its small ones may do, or a large one.
         for able in (listed, listed[::-1]) if self._hunt.cause is Cause.RECLAIM else (listed,):
-            for order in self._orders(able):
-                found = Reduction(self).run(able, order)
-                if found is None:
-                    break
+            for found in Reduction(self, able).run(self._orders(able)) if able else ():
                 priced = (self.price(found), found)
                 best = min(best, priced, key=lambda entry: entry[0]) if best is not None else priced
-        if len(listed) <= _COMPLETE_GANGS:
-            start = best if best is not None else None
-            best = Complete(self, listed, start).run()
         return best[1] if best is not None else None
+
+    def _complete(self, listed: list[Candidate], able: list[Candidate], best: Going | None) -> Going | None:
+        """The best of all choices, where they are few. ``listed`` may be evicted, ``able`` suspended."""
+        options: dict[str, list[Going]] = {one.key: [Going()] for one in (*listed, *able)}
+        if len(options) > _COMPLETE_GANGS and listed and able:
+            return self._complete(listed, [], best)
+        if not 0 < len(options) <= _COMPLETE_GANGS:
+            return best
+        for one in listed:
+            ways = parts(one) if goes_in_part(one.view, self._hunt) else [one.pods]
+            options[one.key] += [Going(evicted=pods) for pods in ways if pods]
+        for one in able:
+            options[one.key] += [Going(asleep=pods) for pods in parts(one) if pods]
+        return Complete(self, [sorted(ways, key=self.weight) for ways in options.values()], best).run()
 
     def allowance(self) -> Allowance:
         """Whether the guarantees of the victims' queues hold, and hosts take those that are suspended."""
@@ -402,7 +480,14 @@ class _Contest:
             yield lambda atom: (self._gain(atom), -atom.cards)
 
     def _gain(self, atom: Atom) -> int:
-        """How many more places there are once the atom alone is gone."""
+        """How many more places there are once the atom alone is gone. Several orders ask for it."""
+        mark = (self._trial.ledger.signature, self._suspends, tuple(pod.uid for pod in atom.pods))
+        known = self._gains.get(mark)
+        if known is None:
+            known = self._gains[mark] = self._more_places(atom)
+        return known
+
+    def _more_places(self, atom: Atom) -> int:
         ledger = self._trial.ledger
         rows = np.array(
             sorted({ledger.rows[pod.node] for pod in atom.pods if pod.node in ledger.rows}), np.int64

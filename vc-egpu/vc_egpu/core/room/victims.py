@@ -67,7 +67,7 @@ def candidates(
     found = []
     for candidate in known.listed:
         if candidate.key != preemptor.gang.key and any(pod.node in useful for pod in candidate.pods):
-            parts = _goes_in_part(candidate.view, hunt)
+            parts = goes_in_part(candidate.view, hunt)
             surplus = _surplus(candidate.view, candidate.pods, useful) if parts else ()
             found.append(replace(candidate, surplus=surplus))
     return found
@@ -140,7 +140,7 @@ def prey(trial: Trial, hunt: Hunt) -> Prey:
         if bare and not all(may_be_suspended(trial, pod) for pod in pods):
             spared += pods
         elif any(pod.node in nodes for pod in pods):
-            surplus = _surplus(view, pods, nodes) if _goes_in_part(view, hunt) else ()
+            surplus = _surplus(view, pods, nodes) if goes_in_part(view, hunt) else ()
             late = lateness(trial, view)
             listed.append(Candidate(view, pods, surplus, shares_of(pods), not bare, late))
     listed.sort(key=lambda candidate: (candidate.cards, candidate.key))
@@ -155,7 +155,8 @@ def prey(trial: Trial, hunt: Hunt) -> Prey:
     return found
 
 
-def _goes_in_part(view: GangView, hunt: Hunt) -> bool:
+def goes_in_part(view: GangView, hunt: Hunt) -> bool:
+    """Whether members above the minimum may go without the others."""
     return view.gang.single or not taking(hunt.cause).moves
 
 
@@ -298,6 +299,12 @@ class Allowance:
         """The same allowance, for further victims that are suspended. ``host_free``: host memory by row."""
         self._free = host_free
         return self
+
+    def most_of(self, candidate: Candidate) -> tuple[Pod, ...]:
+        """All of the gang, or as much of its surplus as may go as well. They are taken."""
+        if self.takes(candidate.pods):
+            return candidate.pods
+        return tuple(pod for pod in candidate.surplus if self.takes((pod,)))
 
     def takes(self, pods: Iterable[Pod]) -> bool:
         """Whether these may go as well. If so they are taken."""

@@ -56,12 +56,10 @@ class Idle:
     """What each takes of its card."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    """What was found on a node, and how that node stood."""
-
-    state: tuple[int, tuple[CardAsk, ...], int, CardChoice]
-    bookings: tuple[Booking, ...]
+_State = tuple[int, tuple[CardAsk, ...], int, CardChoice, tuple[PodUid, ...]]
+"""How a node stands, what is asked for, how often, and which of its pods are taken to be gone."""
+_MOST_STATES: Final = 32
+"""So many states of a node are remembered at most."""
 
 
 def book(trial: Trial) -> None:
@@ -200,18 +198,25 @@ def _tolerations(trial: Trial) -> tuple[Toleration, ...]:
     return tuple(Toleration(key, "Exists") for key in sorted(keys - {_CORDON}))
 
 
-def _fill(trial: Trial, need: Need, row: int, count: int) -> Sequence[Booking]:
-    """Book so many places on this node. Most nodes are as they were when the last decision looked at them."""
+def _fill(trial: Trial, need: Need, row: int, count: int, low: tuple[PodUid, ...] = ()) -> Sequence[Booking]:
+    """Book so many places on this node, as if these low pods were gone; they are booked on top of those.
+
+    Most nodes are as they were when the last decision looked at them.
+    """
     ledger, choice = trial.ledger, card_choice(need, trial.policy)
-    note, state = f"places on row {row}", (int(ledger.states[row]), need.shape.asks, count, choice)
-    known = trial.index.remembered.get(note) if choice.card_by_card else None
-    if isinstance(known, _Filled) and known.state == state:
-        found = known.bookings
-    else:
+    state: _State = (int(ledger.states[row]), need.shape.asks, count, choice, low)
+    note = f"places on row {row}"
+    known = trial.index.remembered.get(note)
+    if not isinstance(known, dict) or len(known) >= _MOST_STATES:
+        known = trial.index.remembered[note] = {}
+    found: tuple[Booking, ...] | None = known.get(state) if choice.card_by_card else None
+    if found is None:
+        lifted = trial.lift(low)
         ratio = ledger.ratio_for(row, need.share_class)
         chosen = fill(Board(ledger, row, trial), need, count, choice)
+        trial.put_back(lifted)
         found = tuple(Booking(row, (0, 0, 0, 0), seats_of(need, cards, ratio)) for cards in chosen)
-        trial.index.remembered[note] = _Filled(state, found)
+        known[state] = found
     ledger.add_all(found)
     return found
 
@@ -223,13 +228,8 @@ def _below_low(trial: Trial, need: Need, row: int, count: int, kind: str) -> Seq
     """
     name = trial.ledger.names[row]
     there = trial.index.pods_on.get(name, ()) if name is not None else ()
-    low = [uid for uid in there if _leaves(trial, uid, kind)]
-    if not low:
-        return []
-    lifted = trial.lift(low)
-    found = _fill(trial, need, row, count)
-    trial.put_back(lifted)
-    return found
+    low = tuple(uid for uid in there if _leaves(trial, uid, kind))
+    return _fill(trial, need, row, count, low) if low else ()
 
 
 def _leaves(trial: Trial, uid: PodUid, kind: str) -> bool:

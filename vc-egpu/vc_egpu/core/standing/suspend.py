@@ -132,17 +132,22 @@ def _within_caps(trial: Trial, key: str, away: Iterable[Pod]) -> bool:
 
 def _comes_back(trial: Trial, away: Iterable[Pod]) -> bool:
     """Book the pods on their cards again, all of them, or none where that does not fit."""
-    full: list[tuple[PodUid, Booking, Booking]] = []
+    done: list[tuple[PodUid, Booking, Booking]] = []
+    fits = True
     for pod in away:
         asleep, booking = trial.booked(pod.uid), trial.awake(pod)
         if asleep is None or booking is None or len(booking.seats) != len(pod.shares):
-            return False
-        full.append((pod.uid, asleep, booking.leaving()))
-    for uid, _, awake in full:
-        trial.rebook(uid, awake)
-    if all(recheck.cards_hold(trial, awake) for _, _, awake in full):
+            fits = False
+            break
+        awake = booking.leaving()
+        trial.rebook(pod.uid, awake)
+        done.append((pod.uid, asleep, awake))
+        if not recheck.cards_hold(trial, awake):  # nor would they with more of them
+            fits = False
+            break
+    if fits and all(recheck.cards_hold(trial, awake) for _, _, awake in done):
         return True
-    for uid, asleep, _ in full:
+    for uid, asleep, _ in done:
         trial.rebook(uid, asleep)
     return False
 

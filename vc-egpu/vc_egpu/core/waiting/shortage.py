@@ -15,7 +15,7 @@ from vc_egpu.core.books.capacity import (
     all_copies,
     parts_of,
     places,
-    pods_by_cards,
+    pods_by_groups,
     pods_by_host,
     pods_by_node,
 )
@@ -80,8 +80,9 @@ def shortage(
     explained = trial.effort.explains(len(groups), len(trial.index.nodes))
     if not explained:
         groups = groups[:1]
-    worst = min(groups, key=lambda group: _places(trial.ledger, group) - len(group.members))
-    free, wanted = _places(trial.ledger, worst), len(worst.members)
+    counts = [_places(trial, view, group) for group in groups]
+    at = min(range(len(groups)), key=lambda at: counts[at] - len(groups[at].members))
+    worst, free, wanted = groups[at], counts[at], len(groups[at].members)
     supply, beyond, standby = None, None, None
     shut: list[NodeName] = []
     if free < wanted and explained:
@@ -183,8 +184,18 @@ def _few(groups: list[Group], lacks: Member | None) -> list[Group]:
     return known or groups[:_MOST_KINDS]
 
 
-def _places(ledger: Ledger, group: Group) -> int:
-    return places_for(ledger, group.need, group.mask, len(group.members))
+def _places(trial: Trial, view: GangView, group: Group, ledger: Ledger | None = None) -> int:
+    """How many of the group find a place. Gangs that ask for the same on an equal ledger get one answer."""
+    ledger = ledger if ledger is not None else trial.ledger
+    if group.need.is_wide or view.gang.most_per_node:
+        return places_for(ledger, group.need, group.mask, len(group.members))
+    blocked, one = view.gang.blocked_nodes, group.members[0]
+    note = ("places", ledger.signature, one.shape_id, group.need.share_class, blocked)
+    _, known = trial.notes.get(note, (0, None))
+    if not isinstance(known, int):
+        known = places_for(ledger, group.need, group.mask, len(group.members))
+        trial.notes[note] = (0, known)
+    return known
 
 
 def _node_request(group: Group) -> NodeRequest:
@@ -198,10 +209,10 @@ def _node_request(group: Group) -> NodeRequest:
 
 def _by_cards(ledger: Ledger, group: Group) -> Ints:
     """By row: for how many of these members the cards alone are enough."""
-    by_cards = np.full(len(ledger.names), MANY)
+    by_cards, rows = np.full(len(ledger.names), MANY), np.arange(len(ledger.names))
     for ask in group.need.asks:
         count = all_copies(ledger, group.need, ask)
-        by_cards = np.minimum(by_cards, pods_by_cards(count, ask.cards))
+        by_cards = np.minimum(by_cards, pods_by_groups(ledger, ask, rows, count))
     return by_cards
 
 
@@ -335,9 +346,20 @@ def _kept(
     claims = trial.claims.against(kind, view)
     if not claims:
         return None
-    with trial.without(claims):
-        fit_without = min(_places(trial.ledger, group), len(group.members))
+    fit_without = min(_places(trial, view, group, _ledger_without(trial, claims)), len(group.members))
     return (fit_without, claims) if fit_without > free else None
+
+
+def _ledger_without(trial: Trial, claims: Sequence[Claim]) -> Ledger:
+    """The ledger without these claims, which are booked. Many gangs ask for the same one in turn."""
+    note, now = ("without", *claims), trial.ledger.signature
+    then, known = trial.notes.get(note, (0, None))
+    if then == now and isinstance(known, Ledger):
+        return known
+    with trial.without(claims):
+        found = trial.ledger.copy()
+    trial.notes[note] = (now, found)
+    return found
 
 
 def _cards_of(claims: Iterable[Claim]) -> int:
@@ -400,9 +422,9 @@ def _no_victims(trial: Trial, view: GangView, groups: Sequence[Group], worst: Gr
     if hunt is None:
         return _refused(trial, view)
     coming = trial.coming_back()
-    free = _places(trial.ledger, worst)
+    free = _places(trial, view, worst)
     lifted = trial.lift(pod.uid for pod in coming)
-    more = _places(trial.ledger, worst)
+    more = _places(trial, view, worst)
     trial.put_back(lifted)
     if more > free:
         return NoVictims(Spared.COMING_BACK, tuple(sorted({str(pod.gang) for pod in coming})))

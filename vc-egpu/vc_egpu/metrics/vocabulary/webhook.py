@@ -35,6 +35,10 @@ MODEL_TABLE_BROKEN: Final = _webhook(
     "egpu_webhook_model_table_broken", "gauge", (),
     "1: the model table cannot be read now, the last good one stays in force.",
 )  # fmt: skip
+ENVIRONMENTS_BROKEN: Final = _webhook(
+    "egpu_webhook_environments_broken", "gauge", (),
+    "1: the table of what software needs cannot be read now, the last good one stays in force.",
+)  # fmt: skip
 
 FAMILIES: Final = (
     REVIEWS,
@@ -44,4 +48,5 @@ FAMILIES: Final = (
     FAULTS,
     MODEL_TABLE_REJECTED,
     MODEL_TABLE_BROKEN,
+    ENVIRONMENTS_BROKEN,
 )

@@ -37,21 +37,22 @@ class Door(Protocol):
         ...
 
 
-class LocalDoor:
-    """One user on their own machine: its other users may reach the port, and do not know the secret."""
+class SecretDoor:
+    """A secret URL for one user on their own machine.
+
+    Its other users may reach the port, and do not know the secret.
+    """
 
     takes_tokens = False
 
-    def __init__(self, visitor: Visitor, port: int) -> None:
+    def __init__(self, port: int) -> None:
         self.secret = secrets.token_urlsafe(24)
         self.cookie = f"egpu-ui-{port}"  # browsers give the cookies of one port to all others of its host
         self._value = secrets.token_urlsafe(32)
-        self._visitor = visitor
 
-    def visitor(self, _peer: str, cookie: str, _headers: Mapping[str, str]) -> Visitor | None:
-        """The user, for the cookie that the secret was exchanged for."""
-        known = hmac.compare_digest(cookie.encode(), self._value.encode())
-        return self._visitor if known and not self._visitor.closed else None
+    def knows(self, cookie: str) -> bool:
+        """Whether this is the cookie that the secret was exchanged for."""
+        return hmac.compare_digest(cookie.encode(), self._value.encode())
 
     def passed_on(self, _peer: str, _headers: Mapping[str, str]) -> str:
         """No proxy is known here."""
@@ -60,6 +61,18 @@ class LocalDoor:
     def exchange(self, secret: str) -> str:
         """As :class:`Door` says; a link may be used again as long as the command runs."""
         return self._value if hmac.compare_digest(secret.encode(), self.secret.encode()) else ""
+
+
+class LocalDoor(SecretDoor):
+    """One user and one cluster."""
+
+    def __init__(self, visitor: Visitor, port: int) -> None:
+        super().__init__(port)
+        self._visitor = visitor
+
+    def visitor(self, _peer: str, cookie: str, _headers: Mapping[str, str]) -> Visitor | None:
+        """The user, for the cookie that the secret was exchanged for."""
+        return self._visitor if self.knows(cookie) and not self._visitor.closed else None
 
 
 class SharedDoor:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 from aiohttp import web
@@ -17,6 +17,7 @@ from aiohttp.typedefs import Handler
 from vc_egpu.cli.views import why
 from vc_egpu.kube import TokenBucket
 from vc_egpu.kube.server import listening
+from vc_egpu.kube.wire.config import ConfigError
 from vc_egpu.kube.wire.errors import Forbidden, KubeError, Unauthorized
 from vc_egpu.page.serving import guard, stream
 from vc_egpu.page.serving.doors import Door
@@ -50,18 +51,52 @@ GOODBYE_S: Final = 0.5
 """So long are open streams waited for at the end: they would last as long as their tabs."""
 SIGN_INS_PER_S: Final = 2.0
 
+
+class Sites(Protocol):
+    """Several clusters, for one user."""
+
+    def knows(self, cookie: str, /) -> bool:
+        """Whether the cookie is the user's."""
+        ...
+
+    def names(self) -> list[dict[str, str]]:
+        """Name, title and city of each."""
+        ...
+
+    def into(self, name: str, /) -> Visitor:
+        """The user in the cluster of this name. Raises :class:`UnknownSiteError` and ConfigError."""
+        ...
+
+    def report(self) -> Any:
+        """What all of them have now. It waits for none."""
+        ...
+
+
+class UnknownSiteError(Exception):
+    """The page has no cluster of this name."""
+
+
 VisitorHandler = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
 
 _REFUSALS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
     (Unauthorized, 401, "the API server does not take this token"),
     (Forbidden, 403, ""),
     (why.UnknownJobError, 404, ""),
+    (UnknownSiteError, 404, ""),
+    (ConfigError, 502, ""),
     (TooManyVisitorsError, 503, "too many users are signed in"),
     (KubeError, 502, ""),
 )
 """Status and text by error; without a text, its own."""
 
 logger = logging.getLogger(__name__)
+
+
+_NO_SESSION: Final = {
+    "signedIn": False, "user": "", "namespaces": (), "takesTokens": False, "passedOn": False,
+    "history": False, "problem": "", "sites": None,
+}  # fmt: skip
+"""``sites`` are the clusters of the switch; null: the page has one cluster."""
 
 
 class RefusedError(Exception):
@@ -73,7 +108,7 @@ class RefusedError(Exception):
 
 
 class PageServer:
-    """Serves the page. ``visitors`` are those of a page for several users."""
+    """Serves the page. ``visitors`` are those of a page for several users, ``sites`` of several clusters."""
 
     def __init__(
         self,
@@ -82,6 +117,7 @@ class PageServer:
         *,
         visitors: Visitors | None = None,
         history: History | None = None,
+        sites: Sites | None = None,
         tls_files: tuple[Path, Path] | None = None,
         static: Path = STATIC,
     ) -> None:
@@ -89,6 +125,7 @@ class PageServer:
         self._door = door
         self._visitors = visitors
         self._history = history
+        self._sites = sites
         self._tls_files = tls_files
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if tls_files is not None else None
         self._sign_ins = TokenBucket(SIGN_INS_PER_S, 10)
@@ -123,6 +160,7 @@ class PageServer:
             ("/api/history", self._past),
         ):
             app.router.add_get(path, self._for_visitor(handler))
+        app.router.add_get("/api/sites", self._all_sites)
         app.router.add_post("/api/sign-in", self._sign_in)
         app.router.add_post("/api/sign-out", self._sign_out)
         runner = web.AppRunner(
@@ -188,6 +226,8 @@ class PageServer:
             web.HTTPException,
             KubeError,
             why.UnknownJobError,
+            UnknownSiteError,
+            ConfigError,
             TooManyVisitorsError,
         ) as error:
             response = _said(*_refusal_of(error))
@@ -223,6 +263,10 @@ class PageServer:
 
     async def _visitor(self, request: web.Request) -> Visitor | None:
         cookie = request.cookies.get(self._door.cookie, "")
+        if self._sites is not None:
+            if not self._sites.knows(cookie):
+                return None
+            return await asyncio.to_thread(self._sites.into, request.query.get("cluster", "")[:MOST_TEXT])
         return await asyncio.to_thread(self._door.visitor, request.remote or "", cookie, request.headers)
 
     # --- files ---------------------------------------------------------------------------------------
@@ -262,6 +306,10 @@ class PageServer:
     # --- who -----------------------------------------------------------------------------------------
 
     async def _session(self, request: web.Request) -> web.StreamResponse:
+        if self._sites is not None:
+            signed_in = self._sites.knows(request.cookies.get(self._door.cookie, ""))
+            sites = self._sites.names() if signed_in else []
+            return _json({**_NO_SESSION, "signedIn": signed_in, "sites": sites})
         problem = ""
         try:
             visitor = await self._visitor(request)
@@ -271,6 +319,7 @@ class PageServer:
             visitor, problem = None, "the API server does not take these credentials any more"
         return _json(
             {
+                **_NO_SESSION,
                 "signedIn": visitor is not None,
                 "user": visitor.user if visitor is not None else "",
                 "namespaces": visitor.namespaces if visitor is not None else (),
@@ -280,6 +329,13 @@ class PageServer:
                 "problem": problem,
             }
         )
+
+    async def _all_sites(self, request: web.Request) -> web.StreamResponse:
+        if self._sites is None:
+            raise RefusedError(404, "this page has one cluster")
+        if not self._sites.knows(request.cookies.get(self._door.cookie, "")):
+            raise RefusedError(401, "nobody is signed in")
+        return _json(self._sites.report())
 
     async def _sign_in(self, request: web.Request) -> web.StreamResponse:
         if self._visitors is None:

@@ -240,12 +240,15 @@ def _card(
         layout,
         _foreign(entry, layout),
         entry.stack,
+        model.group_of(entry.index, entry.group) if model is not None else entry.group,
+        entry.module,
+        model.rule if model is not None else None,
     )
 
 
 def _foreign(entry: NodeCard, layout: Layout | None) -> tuple[Held, ...]:
     """Slices that no pod of ours has. Those of an adopted layout are what it is made of, and are free."""
-    if layout is None or not layout.placed:
+    if layout is None or entry.layout is None or not (layout.placed or entry.layout.made):
         return ()
     return tuple(Held(one.template, one.start) for one in entry.slices if not one.owner)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from vc_egpu.volcano.api.containers import containers_of, is_sidecar
-from vc_egpu.volcano.podspec.slices import UNCUT, Cut, SliceAskError, announced, rounded
+from vc_egpu.volcano.podspec.slices import UNCUT, Cut, SliceAskError, announced, rounded, spelled_out
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import CARD_CORES_PERCENT, ContainerRequest, Request, RequestOption
 from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
@@ -21,7 +21,7 @@ from vc_egpu.volcano.words.resource_names import PER_CARD, ResourceName, asked_i
 MIB: Final = 1 << 20
 MAX_CONTAINERS: Final = 64
 _CLOSE_ENOUGH: Final = 0.5
-_CARD_KINDS: Final = frozenset({"shared", "native", "volcano", "any"})
+_CARD_KINDS: Final = frozenset({"shared", "native", "volcano", "any", "mig"})
 """Kinds of resources of which one unit is a card."""
 _BYTE_SUFFIXES: Final = frozenset({"Mi", "Gi", "Ti", "Pi", "Ei"})
 
@@ -238,7 +238,11 @@ def _read_container(
     }
     if not limits:
         return None
-    kinds = {name: kinds[name] for name in limits}
+    try:
+        limits, cut = spelled_out(limits, cut)
+    except SliceAskError as error:
+        raise AskError(where, str(error)) from error
+    kinds = {name: classify(name) for name in limits}
     for name, kind in kinds.items():
         if kind.kind == "volcano":
             raise AskError(
@@ -287,6 +291,8 @@ def _ask_of(
         return _ask_as_known(limits, (model, cards, native), where, before)
     memory_mib, cores = _memory(limits, model, where), _cores(limits, where)
     whole = memory_mib is None
+    if whole and (odd := _odd_count(cards, model)):
+        raise AskError(_limit(where, resource), odd)
     return ContainerRequest(
         model=model.name,
         cards=cards,
@@ -295,6 +301,16 @@ def _ask_of(
         native=native,
         whole=whole,
     )
+
+
+def _odd_count(cards: int, model: GpuModel) -> str:
+    """Why a container cannot have so many whole cards of the model; empty: it can."""
+    if model.counts and cards not in model.counts:
+        several = ", ".join(map(str, model.counts[:-1]))
+        return f"{cards} cards: a {model.name} is given out by {several} or {model.counts[-1]}"
+    if cards > 1 and cards % model.unit:
+        return f"{cards} cards: a module of {model.name} has {model.unit}, ask for 1 or for whole modules"
+    return ""
 
 
 def _is_slice(ask: ContainerRequest, model: GpuModel, table: ModelTable) -> bool:

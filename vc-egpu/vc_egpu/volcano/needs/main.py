@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from vc_egpu.volcano.needs.compile import compiled
-from vc_egpu.volcano.needs.table import EnvironmentTable, Row, TableError, shipped
+from vc_egpu.volcano.needs.table import EnvironmentTable, ImageRow, Row, TableError, shipped
 from vc_egpu.volcano.needs.text import NeedsError
 
 EXIT_OK: Final = 0
@@ -34,11 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"vc-egpu environments: {error}", file=sys.stderr)  # noqa: T201 - a command's answer
         return EXIT_FOUND
     problems = [text for row in table.rows if (text := _problem(row, table))]
-    for text in problems:
+    images = [text for row in table.images if (text := _problem_of_image(row, table))]
+    for text in (*problems, *images):
         _say(text)
-    rows = f"{len(table.rows)} rows, programs: {', '.join(table.by_program)}"
-    _say(f"{rows}; {len(problems)} rows lead nowhere" if problems else rows)
-    return EXIT_FOUND if any("circle" in text for text in problems) else EXIT_OK
+    of_images = f", {len(table.images)} of images" if table.images else ""
+    rows = f"{len(table.rows)} rows{of_images}, programs: {', '.join(table.by_program)}"
+    nowhere = len(problems) + len(images)
+    _say(f"{rows}; {nowhere} rows lead nowhere" if nowhere else rows)
+    return EXIT_FOUND if images or any("circle" in text for text in problems) else EXIT_OK
 
 
 def _table(file: Path | None) -> EnvironmentTable:
@@ -52,6 +55,15 @@ def _problem(row: Row, table: EnvironmentTable) -> str:
         compiled(f"{row.line.fact}=={first}{f'+{row.build}' if row.build else ''}", table)
     except NeedsError as error:
         return f"{row.when} {row.build}: {error}".replace(" :", ":")
+    return ""
+
+
+def _problem_of_image(row: ImageRow, table: EnvironmentTable) -> str:
+    """Why nothing comes of a row for images; empty where something does."""
+    try:
+        compiled(row.needs, table)
+    except NeedsError as error:
+        return f"image {row.image}: {error}"
     return ""
 
 

@@ -11,7 +11,7 @@ from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.needs import nvidia
 from vc_egpu.volcano.needs.compile import Ways, compiled
 from vc_egpu.volcano.needs.table import EnvironmentTable
-from vc_egpu.volcano.needs.text import way
+from vc_egpu.volcano.needs.text import NeedsError, way
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import RequestNeeds
 
@@ -36,7 +36,7 @@ def read(annotations: Mapping[str, Any], spec: Mapping[str, Any], table: Environ
     if written is not None:
         ways = compiled(str(written), table)
         return Read(RequestNeeds(text=str(written), ways=_texts(ways)))
-    ways, said, warnings = _of_containers(spec)
+    ways, said, warnings = _of_containers(spec, table)
     if not ways:
         return Read(warnings=tuple(warnings))
     texts = _texts(ways)
@@ -50,14 +50,19 @@ def read(annotations: Mapping[str, Any], spec: Mapping[str, Any], table: Environ
     return Read(RequestNeeds(text=", ".join(said)[:512], ways=texts, presumed=True), (*warnings, told))
 
 
-def _of_containers(spec: Mapping[str, Any]) -> tuple[Ways, list[str], list[str]]:
-    """(ways, the variables that say so, warnings) of all containers together."""
+def _of_containers(spec: Mapping[str, Any], table: EnvironmentTable) -> tuple[Ways, list[str], list[str]]:
+    """(ways, the variables and images that say so, warnings) of all containers together.
+
+    Variables in a container's spec beat the row of the table for its image.
+    """
     ways: Ways = ()
     said: dict[str, None] = {}
     warnings: dict[str, None] = {}
     for container in containers_of(spec):
         found = nvidia.read(_environment(container))
         warnings.update(dict.fromkeys(found.warnings))
+        if not found.ways:
+            found = _of_image(str(container.get("image") or ""), table)
         if not found.ways:
             continue
         both = found.ways if not ways else tuple((*one, *two) for one, two in product(ways, found.ways))
@@ -66,6 +71,15 @@ def _of_containers(spec: Mapping[str, Any]) -> tuple[Ways, list[str], list[str]]
             ways = both
             said.update(dict.fromkeys(found.names))
     return ways, list(said), list(warnings)
+
+
+def _of_image(image: str, table: EnvironmentTable) -> nvidia.ImageWords:
+    """What the operator's row for this image says. A row that leads nowhere says nothing."""
+    text = table.needs_of_image(image)
+    try:
+        return nvidia.ImageWords(compiled(text, table), (f"image {image}",)) if text else nvidia.ImageWords()
+    except NeedsError:
+        return nvidia.ImageWords()
 
 
 def _environment(container: Mapping[str, Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from vc_egpu.core.layouts.table import Template
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import ContainerRequest
 from vc_egpu.volcano.words.model_table import GpuModel, LayoutRow, ModelTable, TemplateRow
+from vc_egpu.volcano.words.resource_names import PER_CARD, classify
 
 ISOLATIONS: Final = ("library", "hardware")
 
@@ -39,6 +40,27 @@ def cut_of(annotations: Mapping[str, Any]) -> Cut:
     if isolation not in ISOLATIONS:
         raise SliceAskError(f"{names.ISOLATION} is {isolation[:63]!r}, it must be {' or '.join(ISOLATIONS)}")
     return Cut(str(annotations.get(names.SLICE) or "")[:63], isolation == "hardware")
+
+
+def spelled_out(limits: Mapping[str, Any], cut: Cut) -> tuple[dict[str, Any], Cut]:
+    """``volcano.sh/mig-<slice>-<model>: 1`` as an ask for the model, and for that slice. Other limits stay as
+    they are. Raises :class:`SliceAskError`."""
+    spelled = {name: kind for name in limits if (kind := classify(name)).kind == "mig"}
+    if not spelled:
+        return dict(limits), cut
+    name, kind = next(iter(spelled.items()))
+    if len(spelled) > 1:
+        raise SliceAskError(f"{' and '.join(sorted(spelled))}: a container takes one slice")
+    amounts = sorted(PER_CARD & limits.keys())
+    if amounts:
+        raise SliceAskError(f"{name} has a size: leave {', '.join(amounts)} out")
+    if cut.template and cut.template != kind.slice:
+        raise SliceAskError(f"{name}, and {names.SLICE} is {cut.template}: leave the annotation out")
+    shared = names.shared_resource(kind.model)
+    others = {each: raw for each, raw in limits.items() if each != name}
+    if str(others.get(shared, limits[name])) != str(limits[name]):
+        raise SliceAskError(f"{name}: {limits[name]}, and {shared}: {others[shared]}; leave the second out")
+    return {**others, shared: limits[name]}, Cut(kind.slice, hardware=True)
 
 
 def rounded(ask: ContainerRequest, row: GpuModel, table: ModelTable, cut: Cut) -> ContainerRequest:

@@ -215,6 +215,8 @@ class NodeLayout(Wire):
     totals: Annotated[dict[str, Annotated[int, Field(strict=True, ge=0, le=65536)]], Field(max_length=16)]
     templates: Annotated[tuple[NodeTemplate, ...], Field(min_length=1, max_length=MAX_TEMPLATES)]
     whole: bool = True
+    made: bool = False
+    """A slice is made for each container. So slices on the card that no pod of ours has take room."""
 
     def layout(self, name: str) -> Layout:
         """The value; raises :class:`vc_egpu.core.layouts.table.LayoutError`."""
@@ -268,6 +270,10 @@ class NodeCard(Wire):
     """False: high does not run over low on it."""
     isolation: Annotated[str, Field(max_length=16)] = "library"
     """What keeps containers apart on it."""
+    group: Annotated[int, Field(strict=True, ge=-1, lt=1024)] = -1
+    """Cards of one group are joined more closely than others; -1: it has none."""
+    module: Annotated[int, Field(strict=True, ge=-1, lt=1024)] = -1
+    """Cards of one module share a board; -1: it has none."""
 
 
 class NodeCards(Wire):

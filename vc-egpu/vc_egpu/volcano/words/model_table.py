@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vc_egpu.core.layouts.table import MAX_PLACES, MAX_TEMPLATES, Layout, Place, Template
+from vc_egpu.core.topology.groups import NO_GROUP, GroupRule
 from vc_egpu.volcano.words.annotations import (
     MAX_CARDS_PER_NODE,
     CoresPercent,
@@ -105,6 +106,35 @@ class GpuModel(BaseModel):
     """Name of the layout in the same table; empty: its cards are never cut."""
     stack: bool = True
     """False: a part of such a card is always a slice, and high does not run over low on it."""
+    counts: tuple[Annotated[int, Field(ge=1, le=MAX_CARDS_PER_NODE)], ...] = ()
+    """How many cards a container may have as a whole; empty: any number."""
+    groups: tuple[tuple[Annotated[int, Field(ge=0, lt=MAX_CARDS_PER_NODE)], ...], ...] = ()
+    """Cards that are joined more closely, by their index on the node; empty: as the agent reports them."""
+    within: Annotated[int, Field(ge=0, le=MAX_CARDS_PER_NODE)] = 0
+    """Asks for at most so many whole cards lie in one group."""
+    even: bool = False
+    """Larger asks take as many cards of each group."""
+    unit: Annotated[int, Field(ge=1, le=MAX_CARDS_PER_NODE)] = 1
+    """Asks for several whole cards are for a multiple of this, and take whole modules."""
+
+    @property
+    def rule(self) -> GroupRule | None:
+        """Which cards of a node one container may get together; None: any."""
+        rule = GroupRule(self.within, self.even, self.unit)
+        return rule if rule != GroupRule() else None
+
+    def group_of(self, index: int, reported: int) -> int:
+        """The group of a card of this model. ``reported``: what its node's agent says."""
+        if not self.groups:
+            return reported
+        return next((number for number, group in enumerate(self.groups) if index in group), NO_GROUP)
+
+    @model_validator(mode="after")
+    def _groups_are_apart(self) -> Self:
+        indexes = [index for group in self.groups for index in group]
+        if len(set(indexes)) < len(indexes):
+            raise ValueError(f"a card is in two groups of {self.name!r}")
+        return self
 
     @model_validator(mode="after")
     def _name_is_free(self) -> Self:

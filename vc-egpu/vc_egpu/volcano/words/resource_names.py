@@ -12,7 +12,7 @@ LONGEST_NAME: Final = 253 + 1 + 63
 """The limit for a resource: a domain, a slash and a word."""
 
 Kind = Literal[
-    "shared", "native", "memory-total", "cores-total", "low", "any", "per-card", "volcano", "foreign"
+    "shared", "native", "memory-total", "cores-total", "low", "any", "mig", "per-card", "volcano", "foreign"
 ]
 
 PER_CARD: Final = frozenset({names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES})
@@ -25,11 +25,13 @@ class ResourceName:
 
     kind: Kind
     model: str = ""
+    slice: str = ""
+    """The template that a spelling names."""
 
     @property
     def is_managed(self) -> bool:
         """True where the name alone makes a pod ours: a model stands in it, or it is of any model."""
-        return self.kind in {"shared", "native", "memory-total", "cores-total", "low", "any"}
+        return self.kind in {"shared", "native", "memory-total", "cores-total", "low", "any", "mig"}
 
     @property
     def is_counted(self) -> bool:
@@ -63,6 +65,9 @@ def classify(resource: str) -> ResourceName:
         return (
             ResourceName("foreign") if model in names.RESERVED_MODEL_WORDS else ResourceName("native", model)
         )
+    if resource.startswith(names.MIG_PREFIX):
+        template, _, model = resource.removeprefix(names.MIG_PREFIX).partition("-")
+        return ResourceName("mig", model, template) if template and model else ResourceName("foreign")
     if not resource.startswith(names.SHARED_PREFIX):
         return ResourceName("foreign")
     model = resource.removeprefix(names.SHARED_PREFIX)
@@ -70,6 +75,11 @@ def classify(resource: str) -> ResourceName:
         if model.endswith(suffix):
             return ResourceName(kind, model.removesuffix(suffix))
     return ResourceName("shared", model)
+
+
+def is_spelling(resource: object) -> bool:
+    """Whether users write it next to a model or in its place, and the webhook takes it out of pods."""
+    return isinstance(resource, str) and classify(resource).kind in {"per-card", "mig"}
 
 
 def names_cards(resources: Iterable[object]) -> bool:

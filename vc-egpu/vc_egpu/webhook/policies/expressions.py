@@ -23,7 +23,7 @@ def _is_managed_name(variable: str) -> str:
         f"({variable}.startsWith('{names.RESOURCE_PREFIX}') && "
         f"({variable}.startsWith('{names.SHARED_PREFIX}') && !({variable} in {shared}) || "
         f"{variable}.startsWith('{names.NATIVE_PREFIX}') && !({variable} in {native}) || "
-        f"{variable} == '{names.ANY_MODEL}'))"
+        f"{variable}.startsWith('{names.MIG_PREFIX}') || {variable} == '{names.ANY_MODEL}'))"
     )
 
 
@@ -74,7 +74,8 @@ def asks_per_card(spec: str) -> str:
     per_card = quoted(sorted(PER_CARD))
     limits = "c.?resources.?limits.orValue({})"
     containers = f"({spec}.?containers.orValue([]) + {spec}.?initContainers.orValue([]))"
-    return f"{containers}.exists(c, {per_card}.exists(k, k in {limits}))"
+    spelled = f"{limits}.exists(k, k.startsWith('{names.MIG_PREFIX}'))"
+    return f"{containers}.exists(c, {per_card}.exists(k, k in {limits}) || {spelled})"
 
 
 POD_IS_OURS: Final = " || ".join(

@@ -9,6 +9,7 @@ from vc_egpu.volcano.needs.table import EnvironmentTable, shipped
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.webhook.protocol.decision import Json
+from vc_egpu.webhook.protocol.offers import Offers
 from vc_egpu.webhook.protocol.questions import Answers, KnownAnswers, Subject
 
 ROOT_QUEUE: Final = names.ROOT_QUEUE
@@ -140,6 +141,7 @@ class Context:
     jobs: Mapping[tuple[str, str], Json] = field(default_factory=dict)
     """Metadata and queue of Volcano Jobs by (namespace, name), and whether they ask for cards."""
     priority_classes: Mapping[str, Json] = field(default_factory=dict)
+    offers: Offers = field(default_factory=Offers)
     answers: Answers = field(default_factory=KnownAnswers)
 
 

@@ -13,7 +13,7 @@ from vc_egpu.volcano.words.annotations import Request
 from vc_egpu.volcano.words.knobs import slips
 from vc_egpu.volcano.words.makers import controller_of
 from vc_egpu.volcano.words.priority import ClassName, PriorityError, class_of, objections_to_low, resolve
-from vc_egpu.volcano.words.resource_names import PER_CARD, classify
+from vc_egpu.volcano.words.resource_names import classify, is_spelling
 from vc_egpu.webhook.protocol.context import (
     DEFAULT_QUEUE,
     Context,
@@ -77,6 +77,7 @@ def _review(review: Review, context: Context) -> Decision:
     specs.check_isolation(spec, "spec", ask)
     knobs = specs.check_knobs(annotations, _ANNOTATIONS, ask, context.table)
     knobs.warnings += without_effect.of_pod(spec, annotations, "")
+    knobs.warnings += without_effect.of_limits(ask, annotations, context.offers, "")
     group = membership.pod_group(review, context)
     ask, spec = _as_chosen(ask, spec, review, group, context)
     scheduler, warning = specs.scheduler_for(
@@ -189,7 +190,7 @@ def _completed_before(pod: Json, *, labelled: bool) -> Request | None:
     if names.REQUEST not in annotations:
         return None
     per_card = any(
-        name in PER_CARD
+        is_spelling(name)
         for container in containers_of(spec)
         for name in mapping(mapping(mapping(container).get("resources")).get("limits"))
     )
@@ -213,7 +214,7 @@ def _applied_again(review: Review, context: Context) -> Decision:
         return allow()
     if dict(ask.containers) != dict(request.containers):
         return allow()
-    return allow(pod, {**pod, "spec": _without_zeroes(_without(spec, {"per-card"}), PodAsk())})
+    return allow(pod, {**pod, "spec": _without_zeroes(_without(spec, {"per-card", "mig"}), PodAsk())})
 
 
 def _without(spec: dict[str, Any], kinds: Set[str]) -> dict[str, Any]:
@@ -367,9 +368,10 @@ def complete_container(container: Json, ask: PodAsk, *, whole_pod: bool) -> Json
     dropped = names_without_effect(mapping(container)) if whole_pod else frozenset()
     if totals is None and not dropped:
         return container
-    if totals is not None and whole_pod:
-        dropped |= PER_CARD
     resources = mapping(container.get("resources"))
+    if totals is not None and whole_pod:
+        kinds = (mapping(resources.get(kind)) for kind in ("limits", "requests"))
+        dropped |= {name for amounts in kinds for name in amounts if is_spelling(name)}
     return {
         **container,
         "resources": {

@@ -270,6 +270,8 @@ def _unknown_models(queue: Json, stored: Json | None, context: Context) -> Itera
             kind = classify(str(key))
             if kind.kind == "any" and key not in old[field]:
                 yield f'spec.{field}["{key}"]: counts nothing, what is of any model counts in the chosen one'
+            elif kind.kind == "mig" and key not in old[field]:
+                yield f'spec.{field}["{key[:100]}"]: counts nothing, slices count in the keys of their model'
             elif kind.is_managed and kind.model not in known and key not in old[field]:
                 near = difflib.get_close_matches(key, spelt, 1, cutoff=0.85)
                 guess = f"did you mean {near[0]}?" if near else f"known are {', '.join(known) or 'none'}"

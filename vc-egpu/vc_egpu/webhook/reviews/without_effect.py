@@ -6,10 +6,12 @@ honour its own fields, so there they are only told of.
 
 from typing import Final
 
+from vc_egpu.volcano.codec.request import PodAsk
 from vc_egpu.volcano.podspec.way import unread_rules
 from vc_egpu.volcano.words import names
 from vc_egpu.webhook.protocol.context import Settings, items, mapping
 from vc_egpu.webhook.protocol.decision import Json, Refusal
+from vc_egpu.webhook.protocol.offers import Offers
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _SOFT: Final = "soft"
@@ -84,6 +86,33 @@ def of_pod(spec: Json, annotations: Json, path: str) -> list[str]:
             f'{below}metadata.annotations["{_MODE}"]: has no effect, a node\'s label '
             f"{names.NODE_MODE_LABEL} says how its cards are offered"
         )
+    return found
+
+
+def of_limits(ask: PodAsk, annotations: Json, offers: Offers, path: str) -> list[str]:
+    """Warnings about limits of shares that no node enforces, and about memory that spills nowhere.
+
+    ``path``: of the object, empty for a pod itself. Nothing is said of models that no node offers.
+    """
+    asks = [one for way in ask.ways for one in way.containers.values()]
+    shares = [one for one in asks if not (one.whole or one.native or one.slice)]
+    models = {one.model for one in shares}
+    below = f"{path}." if path else ""
+    found: list[str] = []
+    open_to_all, tight = offers.never_enforced(models), offers.never_stretched(models)
+    without = f"no node with {', '.join(open_to_all)} has the isolation library"
+    if open_to_all:
+        cores = any(one.cores_percent for one in shares)
+        named = f"{names.LIMIT_MEMORY} and {names.LIMIT_CORES}" if cores else names.LIMIT_MEMORY
+        found.append(f"{below}spec: {named}: counted, and nothing keeps programs to it: {without}")
+    if open_to_all and annotations.get(names.CORE_POLICY) is not None:
+        found.append(f'{below}metadata.annotations["{names.CORE_POLICY}"]: has no effect, {without}')
+    if annotations.get(names.OVERSUBSCRIBE) == "true":
+        where = f'{below}metadata.annotations["{names.OVERSUBSCRIBE}"]'
+        if tight:
+            found.append(f"{where}: has no effect, memoryRatio is above 1 on no node with {', '.join(tight)}")
+        elif open_to_all:
+            found.append(f"{where}: changes the plan, and nothing spills: {without}")
     return found
 
 

@@ -1,4 +1,7 @@
-"""Live copies of what reviews look at: queues, namespaces, PodGroups, Jobs' metadata, priority classes."""
+"""Live copies of what reviews look at: queues, namespaces, PodGroups, Jobs' metadata, priority classes.
+
+It keeps what nodes offer of each model. Only warnings go by that, so no review waits for it.
+"""
 
 import threading
 from collections.abc import Callable
@@ -7,6 +10,7 @@ from typing import Any, Final
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import (
     NAMESPACES,
+    NODES,
     POD_GROUPS,
     PRIORITY_CLASSES,
     QUEUES,
@@ -18,6 +22,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_in
 from vc_egpu.volcano.words.resource_names import asked_in
 from vc_egpu.webhook.protocol.context import QueueTree
+from vc_egpu.webhook.protocol.offers import Offers, offers_of
 from vc_egpu.webhook.reviews.jobs.tasks import asks_for_cards
 
 Json = dict[str, Any]
@@ -57,6 +62,13 @@ def slim_job(document: Json) -> Json:
     return {**kept, "spec": {**kept["spec"], "asks": asks_for_cards(document)}}
 
 
+def slim_node(document: Json) -> Json:
+    """Keep what a Node offers of each model: the annotation that says so has kilobytes."""
+    metadata = document.get("metadata") or {}
+    kept = {key: metadata[key] for key in ("name", "resourceVersion") if key in metadata}
+    return {"metadata": kept, "offers": offers_of(metadata.get("annotations") or {})}
+
+
 class Caches:
     """Started once; the maps are live and read from any thread."""
 
@@ -65,6 +77,7 @@ class Caches:
         self.pod_groups: dict[tuple[str, str], Json] = {}
         self.jobs: dict[tuple[str, str], Json] = {}
         self.priority_classes: dict[str, Json] = {}
+        self.offers = Offers()
         self._queues: dict[str, Json] = {}
         self._tree = QueueTree({})
         self._lock = threading.Lock()
@@ -75,6 +88,7 @@ class Caches:
             self._by_key(api, POD_GROUPS, self.pod_groups, slim_group),
             self._by_key(api, VOLCANO_JOBS, self.jobs, slim_job),
         ]
+        self._nodes = Reflector(api.metadata_only(), NODES, self._node_changed, transform=slim_node)
 
     @property
     def queues(self) -> QueueTree:
@@ -83,13 +97,13 @@ class Caches:
 
     def start(self) -> "Caches":
         """Begin to list and watch."""
-        for reflector in self._reflectors:
+        for reflector in (*self._reflectors, self._nodes):
             reflector.start()
         return self
 
     def stop(self) -> None:
         """End all watches."""
-        for reflector in self._reflectors:
+        for reflector in (*self._reflectors, self._nodes):
             reflector.stop()
 
     def unsynced(self) -> list[str]:
@@ -99,6 +113,10 @@ class Caches:
     def _queues_changed(self) -> None:
         with self._lock:
             self._tree = QueueTree(dict(self._queues))
+
+    def _node_changed(self, change: Change) -> None:
+        gone = change.kind is ChangeKind.DELETED
+        self.offers.put(key_of(change.object)[1], {} if gone else change.object.get("offers") or {})
 
     @staticmethod
     def _by_name(

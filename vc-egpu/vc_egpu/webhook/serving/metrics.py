@@ -22,6 +22,7 @@ class Metrics:
     faults: Counter
     models_rejected: Counter
     models_broken: Gauge
+    environments_broken: Gauge
 
     @classmethod
     def create(cls) -> "Metrics":
@@ -37,6 +38,7 @@ class Metrics:
             faults=vocabulary.FAULTS.counter(registry),
             models_rejected=vocabulary.MODEL_TABLE_REJECTED.counter(registry),
             models_broken=vocabulary.MODEL_TABLE_BROKEN.gauge(registry),
+            environments_broken=vocabulary.ENVIRONMENTS_BROKEN.gauge(registry),
         )
 
     def observe(self, path: str, outcome: str, seconds: float) -> None:

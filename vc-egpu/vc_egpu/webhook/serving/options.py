@@ -26,6 +26,10 @@ class OptionsError(ValueError):
     """A setting cannot be used; the text names it."""
 
 
+ENVIRONMENTS: Final = Path("/etc/vc-egpu-environments/environments.yaml")
+"""Where the manifest mounts the ConfigMap ``vc-egpu-environments``, which need not be there."""
+
+
 class SettingsFile(BaseModel):
     """``webhook.yaml``. Every key has a flag and an environment variable of the same name."""
 
@@ -50,8 +54,8 @@ class SettingsFile(BaseModel):
     max_gang_cards: Annotated[int, Field(ge=1, le=1_000_000)] = 16384
     max_low_grace_s: Annotated[int, Field(ge=1, le=2**31 - 1)] = 3600
     models: Path = Path("/etc/vc-egpu/models.yaml")
-    environments: Path | None = None
-    """What software needs of nodes; absent: the table that is shipped."""
+    environments: Path = ENVIRONMENTS
+    """What software needs of nodes; where the default file is not there, the table that is shipped."""
     listen: str = "::"
     """IPv4 too: it serves the API server, wherever that is."""
     port: Annotated[int, Field(ge=0, le=65535)] = 9443
@@ -151,11 +155,21 @@ def _settings(file: SettingsFile) -> Settings:
     )
 
 
-def _environments(file: Path | None) -> EnvironmentTable:
+def _environments(file: Path) -> EnvironmentTable:
     try:
-        return EnvironmentTable.from_yaml(file.read_text(encoding="utf-8")) if file else shipped()
+        return read_environments(file)
     except (OSError, ValueError) as error:
         raise ValueError(f"environments: {error}") from error
+
+
+def read_environments(file: Path) -> EnvironmentTable:
+    """The table in the file. Raises :class:`~vc_egpu.volcano.needs.table.TableError` or OSError."""
+    try:
+        return EnvironmentTable.from_yaml(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if file != ENVIRONMENTS:
+            raise
+        return shipped()
 
 
 def _tls(file: SettingsFile) -> TlsSettings:

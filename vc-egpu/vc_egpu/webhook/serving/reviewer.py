@@ -4,11 +4,13 @@ import base64
 import binascii
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
 from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.needs.table import EnvironmentTable
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.webhook.protocol.context import Context, Review, Settings
 from vc_egpu.webhook.protocol.decision import Decision, allow
@@ -62,6 +64,13 @@ class Reviewer:
         self._settings = settings
         self._metrics = metrics
 
+    def take_environments(self, table: EnvironmentTable) -> bool:
+        """A table of what software needs, for the next review; whether it is another one."""
+        if table == self._settings.environments:
+            return False
+        self._settings = replace(self._settings, environments=table)
+        return True
+
     async def answer(self, path: str, body: bytes) -> tuple[bytes, str]:
         """(the reply's body, the outcome for the metrics). Raises :class:`BadReview`, :class:`Undecided`."""
         request = _request_of(body)
@@ -94,6 +103,7 @@ class Reviewer:
                 pod_groups=caches.pod_groups,
                 jobs=caches.jobs,
                 priority_classes=caches.priority_classes,
+                offers=caches.offers,
                 answers=answers,
             )
             try:

@@ -3,7 +3,8 @@
 import { CardsView } from "./cards.js";
 import { fill, h } from "./dom.js";
 import { JobView } from "./job.js";
-import { Store } from "./store.js";
+import { Store, cluster, inCluster } from "./store.js";
+import { SitesView, called } from "./sites.js";
 import { DecisionsView, QueuesView, WaitingView } from "./tables.js";
 import { LANGUAGES, language, loadTexts, nameOf, number, read, t, write } from "./texts.js";
 
@@ -17,6 +18,7 @@ const banner = /** @type {HTMLElement} */ (document.getElementById("banner"));
 /** @type {any} */ let view = null;
 /** @type {any} */ let session = null;
 let shown = "";
+/** @type {"connecting" | "live" | "lost" | "ended"} */ let sitesLight = "connecting";
 
 function theme(/** @type {string} */ chosen) {
   if (chosen === "auto") delete document.documentElement.dataset.theme;
@@ -26,7 +28,8 @@ function theme(/** @type {string} */ chosen) {
 
 function drawHead() {
   const [name] = address();
-  const links = ["cards", "queues", "waiting", "decisions"].map((one) =>
+  const sites = session?.sites;
+  const links = sites && !cluster ? [] : ["cards", "queues", "waiting", "decisions"].map((one) =>
     h("a", { href: `#/${one}`, "aria-current": one === name ? "page" : null, "data-key": `nav-${one}` }, t(`${one}.title`),
       one === "waiting" && store && store.lists.waiting.count > 0 && h("span", { class: "count" }, number(store.lists.waiting.count))));
   const languages = h("select", { id: "language", "data-key": "language", onchange: async (/** @type {any} */ event) => {
@@ -37,10 +40,13 @@ function drawHead() {
     write("egpu-theme", event.target.value);
     theme(event.target.value);
   } }, THEMES.map((one) => h("option", { value: one, selected: one === (read("egpu-theme") ?? "auto") }, t(`theme.${one}`))));
+  if (sites) links.unshift(h("a", { href: "/", "aria-current": cluster ? null : "page", "data-key": "nav-sites" }, t("sites.title")));
+  const light = store?.connection ?? (sites && !cluster ? sitesLight : null);
   fill(head, h("strong", { class: "brand" }, "vc-egpu"),
     session?.signedIn && h("nav", { "aria-label": t("views") }, links),
     h("div", { class: "tools" },
-      store && h("span", { class: `light ${store.connection}`, id: "connection" }, t(`connection.${store.connection}`)),
+      session?.signedIn && sites && switchOf(sites),
+      light && h("span", { class: `light ${light}`, id: "connection" }, t(`connection.${light}`)),
       session?.signedIn && h("span", { class: "quiet", id: "user" }, session.user),
       h("label", { class: "hidden", for: "language" }, t("language")), languages,
       h("label", { class: "hidden", for: "theme" }, t("theme")), themes,
@@ -48,9 +54,21 @@ function drawHead() {
       session?.signedIn && session.takesTokens && !session.passedOn && h("button", { type: "button", "data-key": "out", onclick: signOut }, t("sign.out"))));
 }
 
+/** Goes into another cluster, to the same view. @param {any[]} sites */
+function switchOf(sites) {
+  const go = (/** @type {any} */ event) => {
+    const name = event.target.value;
+    location.assign(name ? `${inCluster("/", { cluster: name })}${location.hash}` : "/");
+  };
+  return [h("label", { for: "cluster", class: "hidden" }, t("sites.switch")),
+    h("select", { id: "cluster", "data-key": "cluster", onchange: go },
+      h("option", { value: "", selected: !cluster }, t("sites.all")),
+      sites.map((one) => h("option", { value: one.name, selected: one.name === cluster }, one.city && one.city !== called(one) ? `${called(one)} (${one.city})` : called(one))))];
+}
+
 function drawBanner() {
   const lines = [];
-  if (store?.connection === "lost") lines.push(t("lost.page"));
+  if (store?.connection === "lost" || (session?.sites && !cluster && sitesLight === "lost")) lines.push(t("lost.page"));
   if (store && store.connection !== "lost") {
     if (store.health.error) lines.push(t("lost.api", { error: store.health.error }));
     for (const [kind, { error }] of Object.entries(store.health.kinds)) if (error) lines.push(t("lost.kind", { kind: t(`kind.${kind}`), error }));
@@ -60,7 +78,8 @@ function drawBanner() {
   const kinds = store ? Object.values(store.health.kinds) : [];
   const isRead = kinds.length > 1 && kinds.every((one) => one.synced) && lines.length === 0 && store?.connection === "live";
   document.documentElement.dataset.read = isRead ? "yes" : "no";
-  const bad = store?.connection === "lost" || lines.length > 0;
+  if (session?.sites && cluster && store?.connection === "ended") lines.push(t("sites.ended"));
+  const bad = lines.length > 0;
   banner.className = bad ? "shown" : "";
   const text = lines.join(" ");
   if (banner.textContent !== text) banner.textContent = text;
@@ -76,6 +95,18 @@ function address() {
     }
   });
   return parts[0] in VIEWS ? parts : ["cards"];
+}
+
+/** All clusters at once. */
+function drawSites() {
+  view?.leave();
+  document.title = `${t("sites.title")} – vc-egpu`;
+  view = new SitesView(main, (light) => {
+    if (light === sitesLight) return;
+    sitesLight = light;
+    drawHead();
+    drawBanner();
+  });
 }
 
 function route() {
@@ -102,7 +133,8 @@ function redraw() {
   /** @type {HTMLElement} */ (document.getElementById("skip")).textContent = t("skip");
   drawHead();
   drawBanner();
-  if (session?.signedIn) route();
+  if (session?.signedIn && session.sites && !cluster) drawSites();
+  else if (session?.signedIn) route();
   else drawSignIn("");
 }
 
@@ -157,13 +189,13 @@ async function start() {
   store = null;
   session = await (await fetch("/api/session")).json();
   redraw();
-  if (!session.signedIn) return;
+  if (!session.signedIn || (session.sites && !cluster)) return;
   const fresh = new Store();
   store = fresh;
   fresh.addEventListener("connection", () => {
     drawHead();
     drawBanner();
-    if (fresh.connection === "ended") start();
+    if (fresh.connection === "ended" && !session.sites) start();
   });
   fresh.addEventListener("change", (event) => {
     const what = /** @type {CustomEvent} */ (event).detail;

@@ -5,6 +5,15 @@ const LOST_MS = 3 * BEAT_MS + 1000;
 const AGAIN_MS = 1500;
 const HIDDEN_MS = 30000;
 
+/** The cluster that this tab looks into; empty for all of them, or where the page has one. */
+export const cluster = new URLSearchParams(location.search).get("cluster") ?? "";
+
+/** An address with its query, in the cluster of this tab. @param {string} path @param {Record<string, string>} [query] */
+export function inCluster(path, query = {}) {
+  const whole = new URLSearchParams(cluster ? { cluster, ...query } : query).toString();
+  return whole ? `${path}?${whole}` : path;
+}
+
 /** Places of the figures of a card in the server's rows. */
 export const F = {
   index: 0, model: 1, memory: 2, allocated: 3, suspended: 4, high: 5, low: 6, state: 7, sharers: 8, unseen: 9,
@@ -36,7 +45,7 @@ export class Store extends EventTarget {
 
   open() {
     this.source?.close();
-    const source = new EventSource("/api/stream");
+    const source = new EventSource(inCluster("/api/stream"));
     this.source = source;
     this.heard = Date.now();
     source.addEventListener("hello", () => { this.heard = Date.now(); this.take(); });
@@ -107,7 +116,7 @@ export class Store extends EventTarget {
     if (this.held) return;
     this.held = [];
     try {
-      const answer = await fetch("/api/state");
+      const answer = await fetch(inCluster("/api/state"));
       if (!answer.ok) throw new Error(String(answer.status));
       const state = await answer.json();
       this.rev = state.rev;
@@ -188,7 +197,7 @@ function alike(one, other) {
 
 /** A document of the API, or an error with the server's text. @param {string} path @param {Record<string, string>} query */
 export async function ask(path, query) {
-  const answer = await fetch(`${path}?${new URLSearchParams(query)}`);
+  const answer = await fetch(inCluster(path, query));
   const document = await answer.json();
   if (!answer.ok) throw new Error(document.error ?? String(answer.status));
   return document;

@@ -121,6 +121,7 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
         if item.ask.is_managed:
             warnings += needs.of_template(task.annotations, task.pod_spec, f"{path}.{ANNOTATIONS}", context)
         warnings += without_effect.of_pod(task.pod_spec, task.annotations, path)
+        warnings += without_effect.of_limits(item.ask, task.annotations, context.offers, path)
         if len(warnings) < MAX_WARNINGS:  # no more are sent, and what is near takes time to find
             warnings += slips(task.annotations, labels_of(task.template), f"{path}.metadata")
     return warnings

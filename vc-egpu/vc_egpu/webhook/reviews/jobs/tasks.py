@@ -202,7 +202,7 @@ def ask_key(container: Json) -> dict[str, object]:
     return {
         name: _value(raw)
         for name, raw in limits.items()
-        if classify(name).kind in {"shared", "native", "any", "per-card"} and name not in idle
+        if classify(name).kind in {"shared", "native", "any", "mig", "per-card"} and name not in idle
     }
 
 

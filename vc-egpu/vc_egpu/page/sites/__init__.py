@@ -1,0 +1,1 @@
+"""Several clusters on one page: what each has, and which one the user looks into."""

@@ -1,0 +1,73 @@
+"""What nodes offer of each model, as far as warnings go by it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import AnnotationError, NodeCards
+
+LIBRARY: Final = "library"
+"""What keeps containers to their share of a card, see :attr:`.annotations.NodeCard.isolation`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One node's shares of one model."""
+
+    stretched: bool = False
+    """It promises more memory than there is: shares may spill to the host."""
+    enforced: bool = False
+    """Containers get the library that keeps them to their share."""
+
+
+def offers_of(annotations: Mapping[str, object]) -> dict[str, Offer]:
+    """By model, what a Node's annotations tell. Empty where it gives no shares, or they cannot be read."""
+    try:
+        told = NodeCards.decode(str(annotations.get(names.NODE_CARDS) or ""))
+    except AnnotationError:
+        return {}
+    if told.mode != "shared":
+        return {}
+    kept = {card.model: card.isolation == LIBRARY for card in told.cards if card.offered or card.held}
+    return {model: Offer(told.memory_ratio > 1, enforced) for model, enforced in kept.items()}
+
+
+@dataclass(slots=True)
+class Offers:
+    """What all nodes offer. One thread writes, any may read."""
+
+    _nodes: dict[str, Mapping[str, Offer]] = field(default_factory=dict)
+    _counts: dict[tuple[str, Offer], int] = field(default_factory=dict)
+    """How many nodes offer this of a model."""
+
+    def put(self, node: str, offered: Mapping[str, Offer]) -> None:
+        """The node offers this now, and nothing else; empty where it is gone."""
+        before = self._nodes.get(node, {})
+        if offered == before:
+            return
+        for sign, offers in ((1, offered), (-1, before)):
+            for key in offers.items():
+                self._counts[key] = self._counts.get(key, 0) + sign
+        if offered:
+            self._nodes[node] = offered
+        else:
+            del self._nodes[node]
+
+    def never_stretched(self, models: Iterable[str]) -> list[str]:
+        """Those models that some node offers, and none with more memory than there is."""
+        return [
+            model for model in sorted(models) if not any(o.stretched for o in self._of(model) or (_MORE,))
+        ]
+
+    def never_enforced(self, models: Iterable[str]) -> list[str]:
+        """Those models that some node offers, and none keeps containers to their share."""
+        return [model for model in sorted(models) if not any(o.enforced for o in self._of(model) or (_MORE,))]
+
+    def _of(self, model: str) -> list[Offer]:
+        kinds = (Offer(stretched, enforced) for stretched in (False, True) for enforced in (False, True))
+        return [offer for offer in kinds if self._counts.get((model, offer), 0) > 0]
+
+
+_MORE: Final = Offer(stretched=True, enforced=True)
+"""What is taken for a model that no node offers: nothing is said here."""
