@@ -59,6 +59,20 @@ def deployment(name: str) -> dict[str, Any]:
     }
 
 
+def may_use_the_queue() -> list[dict[str, Any]]:
+    group = "rbac.authorization.k8s.io"
+    use = {"apiGroups": ["scheduling.volcano.sh"], "resources": ["queues"], "verbs": ["use"]}
+    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": [use]}
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": ROLE},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": PLACE}],
+    }
+    return [role, binding]
+
+
 def row(service: str) -> dict[str, Any]:
     return {
         "kind": "Deployment",
@@ -81,11 +95,7 @@ def services(stack: Stack) -> Iterator[Stack]:
     stack.kit.kubectl("apply", "-k", str(EXAMPLE), "-l", "egpu-example/step=0")
     try:
         # The ReplicaSet controller makes the pods, so their account needs the queue.
-        stack.kit.kubectl(
-            "create", "clusterrole", ROLE, "--verb=use", "--resource=queues.scheduling.volcano.sh"
-        )
-        account = f"--serviceaccount={PLACE}:default"
-        stack.kit.kubectl("create", "clusterrolebinding", ROLE, f"--clusterrole={ROLE}", account)
+        stack.kit.apply(*may_use_the_queue())
         for name in SERVICES:
             stack.kit.apply(deployment(name))
         yield stack

@@ -1,6 +1,7 @@
 """The page of several clusters: one works, one breaks off, one is slow, one has expired credentials."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -164,6 +165,25 @@ def test_a_cluster_that_comes_back_is_silent_no_longer(until: Until) -> None:
     (row,) = rounds.report().clusters
     rounds.stop()
     assert (row.reason, row.since, row.answered != "") == ("", "", True)
+
+
+def test_no_cluster_is_asked_while_no_page_asks(until: Until) -> None:
+    asked: list[str] = []
+
+    def quick(site: Site) -> Overview:
+        asked.append(site.name)
+        return TEAM
+
+    catalogue = Catalogue(clusters=(Site(name="hz1"),))
+    rounds = Rounds(catalogue, quick, lambda _: TEAM, 1.0, every_s=0.01, unwatched_s=0.3).start()
+    until(lambda: len(asked) > 2)
+    until(lambda: not rounds.is_watched)
+    before = len(asked)
+    threading.Event().wait(0.3)  # thirty rounds
+    assert len(asked) <= before + 1, "the look under way, and no other"
+    rounds.report()
+    until(lambda: len(asked) > before + 2)
+    rounds.stop()
 
 
 def test_what_is_not_read_yet_is_in_no_sum(until: Until) -> None:

@@ -39,6 +39,8 @@ class SitesDoor(SecretDoor):
 
     def report(self) -> SitesReport:
         """What all of them have now. It waits for none."""
+        with self._lock:
+            self._drop_idle("")
         return self.rounds.report()
 
     def into(self, name: str) -> Visitor:

@@ -20,8 +20,11 @@ from vc_egpu.kube.wire.errors import KubeError
 
 EVERY_S: Final = 10.0
 """So long after a look is a cluster looked at again."""
+UNWATCHED_S: Final = 30.0
+"""So long after the page asked last, no cluster is asked any more until it asks again."""
 READERS: Final = 2
 """Clusters whose pods are read at the same time."""
+_LONGEST_REST_S: Final = 2.0
 SHARE: Final = 4.0
 """Looks, and readings of pods, are so rare that each takes less than a quarter of one processor."""
 State = Literal["asking", "ok", "silent"]
@@ -176,13 +179,18 @@ class Rounds:
         quick: Reader,
         whole: Reader,
         within_s: float = CLUSTER_TIMEOUT_S,
+        *,
         every_s: float = EVERY_S,
+        unwatched_s: float = UNWATCHED_S,
     ) -> None:
         self._links = tuple(LinkRow(link.between, link.mbit_per_s) for link in catalogue.links)
         self._rounds: Sequence[_Round] = [_Round(site, within_s) for site in catalogue.clusters]
         self._quick = quick
         self._whole = whole
         self._every_s = every_s
+        self._unwatched_s = unwatched_s
+        self._watched_at_s = time.monotonic()
+        self._watched = threading.Event()
         self._stopping = threading.Event()
 
     def start(self) -> "Rounds":
@@ -197,16 +205,33 @@ class Rounds:
     def stop(self) -> None:
         """Ask no more."""
         self._stopping.set()
+        self._watched.set()
 
     def report(self) -> SitesReport:
-        """What is known now; it asks nothing and waits for nothing."""
+        """What is known now; it asks nothing and waits for nothing. The asking goes on for a while."""
+        self._watched_at_s = time.monotonic()
+        self._watched.set()
         rows = tuple(one.now() for one in self._rounds)
         answering = [row for row in rows if row.state == "ok"]
         models = [model for row in answering for model in row.models]
         return SitesReport(len(rows), len(answering), rows, self._links, _sums(models))
 
-    def _look(self, one: _Round) -> None:
+    @property
+    def is_watched(self) -> bool:
+        """Whether a page asked lately; only then are clusters asked."""
+        return time.monotonic() - self._watched_at_s < self._unwatched_s
+
+    def _goes_on(self) -> bool:
+        """Whether the next cluster is to be asked. Waits as long as no page asks."""
         while not self._stopping.is_set():
+            self._watched.clear()
+            if self.is_watched:
+                return True
+            self._watched.wait(_LONGEST_REST_S)  # another thread may have cleared what woke this one
+        return False
+
+    def _look(self, one: _Round) -> None:
+        while self._goes_on():
             began_s = time.thread_time()
             one.look(self._quick)
             took_s = time.thread_time() - began_s
@@ -218,7 +243,7 @@ class Rounds:
         while any(one.now().state == "asking" for one in self._rounds):
             if self._stopping.wait(min(0.1, self._every_s)):
                 return
-        while not self._stopping.is_set():
+        while self._goes_on():
             due = next((one for one in self._rounds if one.take()), None)
             if due is not None:
                 due.read(self._whole, self._every_s, share)
