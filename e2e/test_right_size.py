@@ -12,6 +12,8 @@ from vc_egpu.volcano.words import names
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "manifests" / "examples" / "cap-waits"
 PLACE = "ex-cap-waits"
+MEMORY = names.memory_total_resource("h20")
+"""The webhook counts here what a pod asks for."""
 ROLE = "ex-right-size"
 SERVICES = ("chat", "search")
 MIB = 1 << 20
@@ -106,32 +108,30 @@ def services(stack: Stack) -> Iterator[Stack]:
         stack.kit.kubectl("delete", "-k", str(EXAMPLE), "--ignore-not-found", "--timeout=90s", check=False)
 
 
-def wait_for(stack: Stack, memory: str | None) -> None:
+def wait_for(stack: Stack, memory_mib: int) -> None:
     """Until one pod of each service runs, and all of them ask for this."""
 
     def settled(pods: dict[str, Any]) -> bool | None:
-        asked = {
-            pod["spec"]["containers"][0]["resources"]["limits"].get(names.LIMIT_MEMORY)
-            for pod in pods.values()
-        }
+        asked = {pod["spec"]["containers"][0]["resources"]["limits"].get(MEMORY) for pod in pods.values()}
         return (
-            [phase(pod) for pod in pods.values()] == ["Running"] * len(SERVICES) and asked == {memory}
+            [phase(pod) for pod in pods.values()] == ["Running"] * len(SERVICES)
+            and asked == {str(memory_mib)}
         ) or None
 
-    stack.kit.pods_until(f"all run with {memory} MiB", PLACE, settled, timeout_s=120)
+    stack.kit.pods_until(f"all run with {memory_mib} MiB", PLACE, settled, timeout_s=120)
 
 
 def test_two_services_share_one_card_after_their_sizes_were_put_right(
     services: Stack, tmp_path: Path
 ) -> None:
-    wait_for(services, None)
+    wait_for(services, GRANTED_MIB)
     report = tmp_path / "report.json"
     report.write_text(json.dumps({"tables": {"right_sizes": [row(name) for name in SERVICES]}}))
     before = json.loads(services.egpu("cards", "-o", "json"))["cards"]
     flags = ("right-size", "-n", PLACE, "--report", str(report))
     assert "nothing was written" in services.egpu(*flags)
     services.egpu(*flags, "--apply")
-    wait_for(services, str(PROPOSED_MIB))
+    wait_for(services, PROPOSED_MIB)
     after = json.loads(services.egpu("cards", "-o", "json"))["cards"]
 
     def held(cards: list[dict[str, Any]]) -> int:
