@@ -8,7 +8,7 @@ from vc_egpu.core.model.words import few
 from vc_egpu.volcano.network.hypernodes import Tree, read
 
 _WHAT = "network"
-_HINT = "what is left out is in no domain; docs/operator.md, 'Levels of the network'"
+_HINT = "what is left out is in no domain; docs/decisions.md, 'Levels of the network'"
 
 
 def network_findings(facts: Facts) -> Iterable[Finding]:
