@@ -155,6 +155,7 @@ def test_crds_come_with_standalone_only() -> None:
     assert names == {
         "jobs.batch.volcano.sh",
         "commands.bus.volcano.sh",
+        "hypernodes.topology.volcano.sh",
         "podgroups.scheduling.volcano.sh",
         "queues.scheduling.volcano.sh",
     }
