@@ -81,6 +81,14 @@ def test_requests_follow_their_limits() -> None:
     }
 
 
+def test_a_sidecar_changes_where_it_stands() -> None:
+    live = deployment({"name": "web"})
+    live["spec"]["template"]["spec"]["initContainers"] = [{**SHARED, "restartPolicy": "Always"}]
+    spec = patch_of(live, changes(live, [one()]))["spec"]["template"]["spec"]
+    assert list(spec) == ["initContainers"]
+    assert spec["initContainers"][0]["resources"]["limits"]["volcano.sh/vgpu-memory"] == "11264"
+
+
 def test_percent_of_a_card_gives_way_to_mib() -> None:
     live = deployment(container(vgpu_h20=1, vgpu_memory_percentage=40))
     (patched,) = patch_of(live, changes(live, [one()]))["spec"]["template"]["spec"]["containers"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vc_egpu.cli.sizing.proposals import Proposal
+from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.quantity import QuantityError, parse_whole
 
@@ -74,18 +75,21 @@ def _is_about(text: str, mib: int) -> bool:
 
 def patch_of(live: Json, made: Sequence[Change]) -> Json:
     """A strategic merge patch that holds only for the object as it was read."""
-    containers = []
+    spec: Json = {}
+    first = ((live.get("spec") or {}).get("template") or {}).get("spec", {}).get(INIT) or []
     for container in _containers(live):
         for one in made:
             if one.limits is not None and container.get("name") == one.proposal.container:
                 resources = {"limits": _merged(_limits(container), one)}
                 if any(key in _requests(container) for key in _OURS):
                     resources["requests"] = _merged(_requests(container), one)
-                containers.append({"name": container["name"], "resources": resources})
+                of = INIT if container in first else PROPER
+                spec.setdefault(of, []).append({"name": container["name"], "resources": resources})
     metadata = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
-    return {"metadata": metadata, "spec": {"template": {"spec": {"containers": containers}}}}
+    return {"metadata": metadata, "spec": {"template": {"spec": spec}}}
 
 
+INIT, PROPER = IN_SPEC
 _OURS: Final = (names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES)
 
 
@@ -134,7 +138,7 @@ def _containers(document: Json) -> Iterator[Json]:
     spec = document.get("spec") or {}
     parts = [task for task in spec.get("tasks") or [] if isinstance(task, dict)] or [spec]
     for part in parts:
-        yield from ((part.get("template") or {}).get("spec") or {}).get("containers") or []
+        yield from containers_of((part.get("template") or {}).get("spec") or {})
 
 
 def _limits(container: Json) -> dict[str, str]:
