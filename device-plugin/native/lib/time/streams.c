@@ -306,7 +306,9 @@ static void measure(const struct egpu_real *real, int card, struct egpu_context 
 
 static void take_out(const struct egpu_real *real, struct egpu_row *row, int64_t now_ns) {
     struct egpu_context *context = row->context;
+    egpu_spin_lock(&row->lock); /* what is launched meanwhile may still add to the newest mark */
     const struct mark mark = row->marks[row->head % MARKS];
+    egpu_spin_unlock(&row->lock);
     struct egpu_card *card = &egpu_cards[context->card];
     if (mark.start != NULL)
         measure(real, context->card, context, &mark, now_ns);
