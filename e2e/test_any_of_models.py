@@ -18,6 +18,7 @@ from localcluster.kwok import KwokNode
 from outcomes.workload import container, pod_spec
 from rigs.admission import wait_ready
 from rigs.gangs import admitted
+from rigs.volcano_job import ONE_TRY, volcano_job
 from stack.fakes import inventory, offered
 from stack.hostmode import MODELS, HostOptions, HostStack
 from stack.kit import is_running
@@ -116,19 +117,7 @@ def template(models: str, memory_percent: int, **annotations: str) -> Json:
 def job(name: str, members: int, models: str, queue: str, memory_percent: int = 90) -> Json:
     pods = template(models, memory_percent)
     pods["spec"]["restartPolicy"] = "Never"
-    return {
-        "apiVersion": VOLCANO_JOBS.api_version,
-        "kind": VOLCANO_JOBS.kind,
-        "metadata": {"name": name},
-        "spec": {
-            "schedulerName": "volcano",
-            "queue": queue,
-            "minAvailable": members,
-            "maxRetry": 1,
-            "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
-            "tasks": [{"name": "w", "replicas": members, "template": pods}],
-        },
-    }
+    return volcano_job(name, queue, members, pods, **ONE_TRY)
 
 
 def node(index: int, name: str) -> KwokNode:

@@ -13,6 +13,7 @@ import yaml
 from localcluster import ClusterSpec, LocalCluster
 from outcomes.workload import container, pod_spec
 from rigs.admission import gpu_node, wait_ready
+from rigs.volcano_job import ONE_TRY, volcano_job
 from stack.hostmode import MODELS, HostOptions, HostStack
 from stack.kit import is_running
 from stack.verify import check_invariants
@@ -50,16 +51,7 @@ class Cluster:
         pods = pod_spec(container(limits={H20: cards}))
         pods["restartPolicy"] = "Never"
         template = {"metadata": {"annotations": annotations}, "spec": pods}
-        body = {
-            "schedulerName": "volcano",
-            "queue": "team",
-            "minAvailable": 1,
-            "maxRetry": 1,
-            "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
-            "tasks": [{"name": "w", "replicas": 1, "template": template}],
-        }
-        kind = {"apiVersion": VOLCANO_JOBS.api_version, "kind": VOLCANO_JOBS.kind}
-        self.apply({**kind, "metadata": {"name": name}, "spec": body})
+        self.apply(volcano_job(name, "team", 1, template, **ONE_TRY))
 
     def runs(self, name: str, but: str = "") -> Json:
         """Wait until the Job's pod runs, another one than ``but``."""

@@ -21,12 +21,13 @@ from localcluster.kwok import KwokNode
 from outcomes.workload import container, pod_spec
 from rigs.admission import wait_ready
 from rigs.gangs import admitted
+from rigs.volcano_job import volcano_job
 from stack.fakes import inventory, offered
 from stack.hostmode import MODELS, HostOptions, HostStack
 from stack.kit import is_running
 from stack.verify import check_invariants
 from vc_egpu.cli.doctor import checkup, facts
-from vc_egpu.kube.resources import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
+from vc_egpu.kube.resources import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES
 from vc_egpu.volcano.api.crds import crd
 from vc_egpu.volcano.api.hypernode import HyperNode
 from vc_egpu.volcano.words import names
@@ -98,18 +99,7 @@ class Network:
 
 def job(name: str, members: int, topology: Json) -> Json:
     template = {"spec": pod_spec(container(limits={names.shared_resource("h20"): 1}), restartPolicy="Never")}
-    return {
-        "apiVersion": VOLCANO_JOBS.api_version,
-        "kind": VOLCANO_JOBS.kind,
-        "metadata": {"name": name},
-        "spec": {
-            "schedulerName": "volcano",
-            "queue": "near",
-            "minAvailable": members,
-            "networkTopology": topology,
-            "tasks": [{"name": "w", "replicas": members, "template": template}],
-        },
-    }
+    return volcano_job(name, "near", members, template, networkTopology=topology)
 
 
 def node(index: int, name: str) -> KwokNode:

@@ -1,12 +1,11 @@
 """The calls to the API server, each with its caller's token, and what its refusals mean for a caller."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from vc_egpu.jobsapi.answers import JobAnswer, told
 from vc_egpu.jobsapi.job import Json
 from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.resources import POD_GROUPS, SELF_SUBJECT_REVIEWS, VOLCANO_JOBS
+from vc_egpu.kube.resources import POD_GROUPS, VOLCANO_JOBS
 from vc_egpu.kube.wire.errors import (
     AlreadyExists,
     Forbidden,
@@ -73,12 +72,7 @@ def delete(api: ApiConnection, namespace: str, name: str) -> None:
 
 def is_known(api: ApiConnection) -> None:
     """Ask whether the token is good. Raises :class:`KubeError`."""
-    review: Mapping[str, object] = {
-        "apiVersion": SELF_SUBJECT_REVIEWS.api_version,
-        "kind": SELF_SUBJECT_REVIEWS.kind,
-        "metadata": {},
-    }
-    api.create(SELF_SUBJECT_REVIEWS, dict(review))
+    api.own_review()
 
 
 def status_of(error: KubeError) -> int:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from vc_egpu.jobsapi.server import JobsServer, Metrics
 from vc_egpu.jobsapi.settings import Settings, settings_of
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.server import GetServer, listening, pages
+from vc_egpu.kube.signals import told_to_end
 from vc_egpu.kube.wire.config import ConfigError
 
 LOOK_S: Final = 10.0
@@ -70,7 +70,7 @@ async def _serve(settings: Settings) -> None:
     logger.info("jobs-api: port %d, %d models in the catalogue", port, len(server.catalogue.models))
     follow = asyncio.create_task(_follow(settings, server, metrics))
     try:
-        await _told_to_end()
+        await told_to_end()
     finally:
         follow.cancel()
         await server.stop()
@@ -84,11 +84,3 @@ async def _follow(settings: Settings, server: JobsServer, metrics: Metrics) -> N
     while True:
         await asyncio.sleep(LOOK_S)
         server.catalogue = read_catalogue(settings.catalogue, server.catalogue, metrics)
-
-
-async def _told_to_end() -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await stop.wait()

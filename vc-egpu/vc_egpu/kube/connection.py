@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from vc_egpu.kube import answers
-from vc_egpu.kube.resources import PODS, Resource
+from vc_egpu.kube.resources import PODS, SELF_SUBJECT_REVIEWS, Resource
 from vc_egpu.kube.wire import config
 from vc_egpu.kube.wire.errors import Gone, ImpossibleName, Refused, Unavailable
 from vc_egpu.kube.wire.limits import TokenBucket
@@ -133,6 +133,14 @@ class ApiConnection:
         other = copy.copy(self)
         other._transport = self._transport.bearing(token)
         return other
+
+    def own_review(self) -> Json:
+        """A SelfSubjectReview: whom the API server takes these credentials for, and when it said so.
+
+        Raises :class:`~.wire.errors.KubeError`. Every user may ask for it.
+        """
+        review = {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": SELF_SUBJECT_REVIEWS.kind}
+        return self.create(SELF_SUBJECT_REVIEWS, {**review, "metadata": {}})
 
     def metadata_only(self) -> "ApiConnection":
         """The same connection, whose lists and watches bring no more than the metadata of each object.

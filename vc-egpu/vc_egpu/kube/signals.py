@@ -5,6 +5,7 @@ Event and holds its lock. A handler that sets this Event would then hang without
 nothing, and a thread hears of the signal through a pipe.
 """
 
+import asyncio
 import os
 import signal
 import threading
@@ -31,3 +32,11 @@ def when_told_to_end(tell: Callable[[int], None]) -> None:
                 tell(told[0])
 
     threading.Thread(target=listen, name="signals", daemon=True).start()
+
+
+async def told_to_end() -> None:
+    """Wait for a SIGTERM or SIGINT. For processes that an event loop runs, on the main thread."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in ENDING:
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -13,9 +12,10 @@ from vc_egpu.cli.sites.catalogue import Catalogue, Site
 from vc_egpu.cli.sites.overview import Overview
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.server import listening
+from vc_egpu.kube.signals import told_to_end
 from vc_egpu.kube.wire.config import ConfigError, default_namespace
 from vc_egpu.page.serving import guard
-from vc_egpu.page.serving.doors import LocalDoor, SharedDoor
+from vc_egpu.page.serving.doors import LocalDoor, SecretDoor, SharedDoor
 from vc_egpu.page.serving.history import History
 from vc_egpu.page.serving.server import PageServer
 from vc_egpu.page.serving.visitors import Visitor, Visitors, user_of
@@ -70,19 +70,11 @@ async def _serve_shared(settings: Settings) -> None:
     port = await server.start(settings.listen, settings.port)
     logger.info("ui: %s, port %d", settings.public_url, port)
     try:
-        await _told_to_end()
+        await told_to_end()
     finally:
         for visitor in visitors.all():
             visitors.forget(visitor)
         await server.stop()
-
-
-async def _told_to_end() -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await stop.wait()
 
 
 def local(
@@ -107,16 +99,31 @@ async def _serve_local(visitor: Visitor, port: int, prometheus: str, say: Callab
     taken = listening("127.0.0.1", port)
     port = int(taken.getsockname()[1])
     door = LocalDoor(visitor, port)
-    address = guard.address_of(*(f"http://{host}:{port}" for host in ("127.0.0.1", "localhost")))
     history = History(prometheus) if prometheus and urlsplit(prometheus).hostname else None
-    server = PageServer(address, door, history=history)
+    server = PageServer(_own_address(port), door, history=history)
     await server.start_on(taken)
     await asyncio.to_thread(visitor.live)  # the cluster is read while the user opens the link
-    say(f"http://127.0.0.1:{port}/?token={door.secret}")
+    await _until_told(server, _link(port, door), say, visitor.close)
+
+
+def _own_address(port: int) -> guard.Address:
+    """Where the user of this machine alone finds the page."""
+    return guard.address_of(*(f"http://{host}:{port}" for host in ("127.0.0.1", "localhost")))
+
+
+def _link(port: int, door: SecretDoor) -> str:
+    return f"http://127.0.0.1:{port}/?token={door.secret}"
+
+
+async def _until_told(
+    server: PageServer, link: str, say: Callable[[str], None], close: Callable[[], None]
+) -> None:
+    """Tell the user where the page is, and end it when told to."""
+    say(link)
     try:
-        await _told_to_end()
+        await told_to_end()
     finally:
-        await asyncio.to_thread(visitor.close)
+        await asyncio.to_thread(close)
         await server.stop()
 
 
@@ -173,12 +180,6 @@ async def _serve_sites(
     taken = listening("127.0.0.1", port)
     port = int(taken.getsockname()[1])
     door = sites_door(catalogue, namespace, port, within_s)
-    address = guard.address_of(*(f"http://{host}:{port}" for host in ("127.0.0.1", "localhost")))
-    server = PageServer(address, door, sites=door)
+    server = PageServer(_own_address(port), door, sites=door)
     await server.start_on(taken)
-    say(f"http://127.0.0.1:{port}/?token={door.secret}")
-    try:
-        await _told_to_end()
-    finally:
-        await asyncio.to_thread(door.close)
-        await server.stop()
+    await _until_told(server, _link(port, door), say, door.close)

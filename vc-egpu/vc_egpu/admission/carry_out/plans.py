@@ -13,6 +13,7 @@ from vc_egpu.admission.state.gangs import Group, plan_for
 from vc_egpu.core.model.cluster import Instant, Move, PodUid, Reservation
 from vc_egpu.core.model.plan import Admission, Plan
 from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.model.words import why_moved
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import gang_notes, plans
 from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord, PlanTooLargeError
@@ -221,8 +222,7 @@ def _moving(move: Move | None) -> str:
         return "it stays on its cards"
     if not move.places:
         return "it has moved"
-    why = f"so that {move.whom} fits" if move.whom else "so that less is left over in pieces"
-    return f"other cards are claimed for it, {why}"
+    return f"other cards are claimed for it, {why_moved(move.whom)}"
 
 
 def _no_room(group: Group, plan: str) -> str:

@@ -19,7 +19,7 @@ from vc_egpu.admission.state.gangs import Group, called
 from vc_egpu.admission.state.refusals import AGAIN_S
 from vc_egpu.admission.suspension.suspending import Order, Suspending
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import PodPhase, PodUid
+from vc_egpu.core.model.cluster import Instant, PodPhase, PodUid
 from vc_egpu.core.model.gangs import is_made_otherwise
 from vc_egpu.core.model.plan import Eviction
 from vc_egpu.core.room.causes import RULES
@@ -115,22 +115,25 @@ class Victims:
             self.work.mirror.shield(eviction.pods, self.work.clock + SHIELD_S)
             self.plans.move(eviction.gang, None)
             return
-        rule = RULES[eviction.cause]
-        for pod in pods:
-            self.work.event(pod, rule.event, rule.said("other work"))
         self.work.count("evicted", len(pods))
-        whole = whole_gangs(self.work.mirror, pods, eviction.pods)
-        noted_at = self.suspending.telling.wall()
-        self._start(EvictionOrder(eviction.gang, "", pods, eviction.cause, whole, noted_at))
+        self._send_off(
+            eviction, pods, RULES[eviction.cause].said("other work"), self.suspending.telling.wall()
+        )
 
     def _replace_broken(self, eviction: Eviction, pods: tuple[DecodedPod, ...]) -> None:
-        rule = RULES[eviction.cause]
         for pod in pods:
-            self.work.event(pod, rule.event, rule.said())
             self.work.figures.came_of(pod, "broken")
         self.work.count("evicted_broken", len(pods))
+        self._send_off(eviction, pods, RULES[eviction.cause].said())
+
+    def _send_off(
+        self, eviction: Eviction, pods: tuple[DecodedPod, ...], why: str, noted_at: Instant | None = None
+    ) -> None:
+        """Tell why they go, and have them go for themselves."""
+        for pod in pods:
+            self.work.event(pod, RULES[eviction.cause].event, why)
         whole = whole_gangs(self.work.mirror, pods, eviction.pods)
-        self._start(EvictionOrder(eviction.gang, "", pods, eviction.cause, whole))
+        self._start(EvictionOrder(eviction.gang, "", pods, eviction.cause, whole, noted_at))
 
     def make_again(self, key: str, choice: str) -> None:
         """Pods that wait and were made before the choice of their gang go, and their controller makes others.

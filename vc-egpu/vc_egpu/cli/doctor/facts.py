@@ -41,11 +41,6 @@ ADMISSION_POLICY_BINDINGS = Resource(
 RESOURCE_CLAIMS: Final = tuple(
     Resource(one.group, one.version, "resourceclaims", "ResourceClaim") for one in RESOURCE_SLICES
 )
-SELF_SUBJECT_REVIEWS = Resource(
-    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
-)
-_WHO_AM_I: Final[Json] = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-"""Every user may ask it, and the answer says when it was given."""
 _TRIAL: Final = "vc-egpu-doctor"
 _NO_WAY: Final = "failed calling webhook"
 """In the API server's words."""
@@ -162,7 +157,7 @@ def _clock_ahead_s(api: ApiConnection, leases: Sequence[Json]) -> float:
     if all(-CLOCKS_DIFFER_S <= age_s <= STALE_S for age_s in ages_s):
         return 0.0
     try:
-        answer = api.create(SELF_SUBJECT_REVIEWS, dict(_WHO_AM_I))
+        answer = api.own_review()
         return own - instant(answer["metadata"]["creationTimestamp"])
     except (KubeError, KeyError, TypeError, ValueError):
         return 0.0

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from vc_egpu.cli.doctor.facts import Facts
 from vc_egpu.cli.doctor.findings import Finding, ok, warn
 from vc_egpu.core.model.words import few
-from vc_egpu.volcano.network.hypernodes import Tree, read
+from vc_egpu.volcano.network.hypernodes import HyperNode, Tree, read_or_why
 
 _WHAT = "network"
 _HINT = "what is left out is in no domain; docs/decisions.md, 'Levels of the network'"
@@ -17,11 +17,12 @@ def network_findings(facts: Facts) -> Iterable[Finding]:
         yield warn(_WHAT, facts.hypernodes.missing)
     found, wrong = [], False
     for document in facts.hypernodes.items:
-        try:
-            found.append(read(document))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        one = read_or_why(document)
+        if isinstance(one, HyperNode):
+            found.append(one)
+        else:
             wrong = True
-            yield warn(_WHAT, f"HyperNode {document['metadata'].get('name')} is left out: {error}", _HINT)
+            yield warn(_WHAT, f"HyperNode {document['metadata'].get('name')} is left out: {one}", _HINT)
     tree = Tree(found)
     for name, problems in sorted(tree.problems.items()):
         wrong = True

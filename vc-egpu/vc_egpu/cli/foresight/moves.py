@@ -8,7 +8,7 @@ from rich.text import Text
 
 from vc_egpu.cli.foresight import reading
 from vc_egpu.cli.views.render import hanging
-from vc_egpu.core.model.words import few
+from vc_egpu.core.model.words import few, why_moved
 from vc_egpu.kube import ApiConnection
 from vc_egpu.whatif.moves import Moved, Moves, moves
 
@@ -53,6 +53,5 @@ def _head(found: FoundMoves) -> str:
 
 def _line(one: Moved) -> str:
     where = f"from {few(list(one.leaves))} to {few(list(one.goes_to))}"
-    why = f"so that {one.whom} fits" if one.whom else "so that less is left over in pieces"
     won = f"{one.won_milli / 1000:g} cards become of use"
-    return f"{one.gang}: {one.pods} pods with {one.cards} cards go {where}, {why}; {won}"
+    return f"{one.gang}: {one.pods} pods with {one.cards} cards go {where}, {why_moved(one.whom)}; {won}"

@@ -75,8 +75,8 @@ def _is_about(text: str, mib: int) -> bool:
 
 def patch_of(live: Json, made: Sequence[Change]) -> Json:
     """A strategic merge patch that holds only for the object as it was read."""
-    spec: Json = {}
-    first = ((live.get("spec") or {}).get("template") or {}).get("spec", {}).get(INIT) or []
+    changed: Json = {}
+    first = [container for spec in _specs(live) for container in spec.get(INIT) or []]
     for container in _containers(live):
         for one in made:
             if one.limits is not None and container.get("name") == one.proposal.container:
@@ -84,9 +84,9 @@ def patch_of(live: Json, made: Sequence[Change]) -> Json:
                 if any(key in _requests(container) for key in _OURS):
                     resources["requests"] = _merged(_requests(container), one)
                 of = INIT if container in first else PROPER
-                spec.setdefault(of, []).append({"name": container["name"], "resources": resources})
+                changed.setdefault(of, []).append({"name": container["name"], "resources": resources})
     metadata = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
-    return {"metadata": metadata, "spec": {"template": {"spec": spec}}}
+    return {"metadata": metadata, "spec": {"template": {"spec": changed}}}
 
 
 INIT, PROPER = IN_SPEC
@@ -134,11 +134,16 @@ def kept_by(live: Json) -> str:
 
 
 def _containers(document: Json) -> Iterator[Json]:
-    """Those of the one template, or of all tasks of a Volcano Job."""
+    for spec in _specs(document):
+        yield from containers_of(spec)
+
+
+def _specs(document: Json) -> Iterator[Json]:
+    """The pods' specs: of the one template, or of all tasks of a Volcano Job."""
     spec = document.get("spec") or {}
     parts = [task for task in spec.get("tasks") or [] if isinstance(task, dict)] or [spec]
     for part in parts:
-        yield from containers_of((part.get("template") or {}).get("spec") or {})
+        yield (part.get("template") or {}).get("spec") or {}
 
 
 def _limits(container: Json) -> dict[str, str]:

@@ -77,15 +77,17 @@ def resize(api: ApiConnection, meant: Sequence[Proposal], *, write: bool) -> Res
     manifests: list[Json] = []
     notes: list[str] = []
     for (kind, namespace, name), proposals in objects.items():
+        resource = _KINDS.get(kind)
+        if resource is None:
+            why = f"{kind} {name} has no template: change what makes it"
+            sizes += [_resized(one, "nothing", why) for one in proposals]
+            continue
         try:
-            live, made = _settled(api, kind, namespace, name, proposals, write=write)
+            live, made = _settled(api, resource, namespace, name, proposals, write=write)
         except Unauthorized:
             raise
         except KubeError as error:
             sizes += [_resized(one, "failed", _said(error, kind)) for one in proposals]
-            continue
-        except _UnknownKindError as error:
-            sizes += [_resized(one, "nothing", str(error)) for one in proposals]
             continue
         sizes += _rows(made, kind, write=write)
         if any(one.limits is not None for one in made):
@@ -99,20 +101,19 @@ def resize(api: ApiConnection, meant: Sequence[Proposal], *, write: bool) -> Res
     return ResizeReport(tuple(sizes), tuple(manifests), tuple(notes))
 
 
-class _UnknownKindError(Exception):
-    """Nothing that has a template."""
-
-
 def _settled(
-    api: ApiConnection, kind: str, namespace: str, name: str, proposals: Sequence[Proposal], *, write: bool
+    api: ApiConnection,
+    resource: Resource,
+    namespace: str,
+    name: str,
+    proposals: Sequence[Proposal],
+    *,
+    write: bool,
 ) -> tuple[Json, tuple[Change, ...]]:
-    resource = _KINDS.get(kind)
-    if resource is None:
-        raise _UnknownKindError(f"{kind} {name} has no template: change what makes it")
     for left in reversed(range(TRIES)):
         live = api.get(resource, name, namespace)
         made = changes(live, proposals)
-        if not write or kind not in _WRITTEN or all(one.limits is None for one in made):
+        if not write or resource.kind not in _WRITTEN or all(one.limits is None for one in made):
             return live, made
         try:
             api.patch(

@@ -13,6 +13,7 @@ from vc_egpu.admission.state import backoffs
 from vc_egpu.cli import world
 from vc_egpu.core.model.cluster import Instant
 from vc_egpu.core.model.policy import OFTEN
+from vc_egpu.core.model.words import why_moved
 from vc_egpu.core.room.lateness import lately
 from vc_egpu.kube import Json
 from vc_egpu.volcano.codec import gang_notes
@@ -90,8 +91,7 @@ def moves(text: str) -> list[str]:
     move = gang_notes.decode_move(text, "", {})
     if move is None:
         return []
-    why = f"so that {move.whom} fits" if move.whom else "so that less is left over in pieces"
-    when = world.time_of(move.at)
+    why, when = why_moved(move.whom), world.time_of(move.at)
     if gang_notes.claims(text):
         return [f"it moves to other cards, which are claimed for it since {when}, {why}"]
     return [f"it was moved to other cards at {when}, {why}, and is not moved again within a day"]

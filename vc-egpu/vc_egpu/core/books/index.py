@@ -16,6 +16,7 @@ from vc_egpu.core.books.planned import PlannedMembers, discard
 from vc_egpu.core.books.use import Holders, QueueUse
 from vc_egpu.core.model.cluster import (
     Gang,
+    Move,
     Node,
     NodeName,
     Pod,
@@ -359,8 +360,12 @@ class Index:
 
     def moving_for(self, key: str) -> list[str]:
         """Gangs that have claimed other cards so that this one fits, by key."""
-        moves = ((name, self.gangs[name].move) for name in sorted(self.moved))
-        return [name for name, move in moves if move is not None and move.places and move.whom == key]
+        return [name for name, move in self.moves_under_way() if move.whom == key]
+
+    def moves_under_way(self) -> list[tuple[str, Move]]:
+        """Gangs that have claimed other cards and not come to them yet, by key, each with its move."""
+        moves = ((key, self.gangs[key].move) for key in sorted(self.moved))
+        return [(key, move) for key, move in moves if move is not None and move.places]
 
     def remove_gang(self, key: str) -> None:
         """Forget a gang and its plan; pods of it that are still there keep what they hold."""

@@ -125,8 +125,7 @@ class ClusterState:
     @property
     def somebody_moves(self) -> bool:
         """Whether a gang has claimed other cards and not come to them yet, as far as decisions know."""
-        moves = (self._index.gangs[key].move for key in self._index.moved)
-        return any(move is not None and move.places for move in moves)
+        return bool(self._index.moves_under_way())
 
     def snapshot(self, revision: int) -> Snapshot:
         """This moment, at no cost: later changes copy the little that they touch."""

@@ -19,6 +19,11 @@ def few(names: Sequence[str], most: int = FEW) -> str:
     return ", ".join(names[:most]) + more
 
 
+def why_moved(whom: str) -> str:
+    """What a gang goes to other cards for. ``whom``: the gang that fits then; empty: none."""
+    return f"so that {whom} fits" if whom else "so that less is left over in pieces"
+
+
 def balance(accounts: Sequence[Account]) -> str:
     """What queues have of what they deserve: ``research has 1 of 4 h20, serving has 6 of 2 h20``."""
     return ", ".join(f"{entry.queue} has {has_of(entry)}" for entry in accounts)

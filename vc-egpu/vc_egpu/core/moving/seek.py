@@ -55,7 +55,11 @@ class _Leaving:
 def seek(trial: Trial, record: Recorder, *, complete: bool) -> None:
     """Claim other cards for gangs that are worth to be moved. ``complete``: all gangs had their turn."""
     moving = trial.policy.moving
-    if not (complete and moving.on and trial.policy.preemption) or record.any_moves or _any_under_way(trial):
+    if (
+        not (complete and moving.on and trial.policy.preemption)
+        or record.any_moves
+        or trial.index.moves_under_way()
+    ):
         return
     left = left_in_budget(trial)
     if not left:
@@ -68,11 +72,6 @@ def seek(trial: Trial, record: Recorder, *, complete: bool) -> None:
     scores = trial.policy.binpack == OURS and bool(trial.policy.mix.classes)
     if moving.for_fragments and moving.is_time(trial.now) and scores:
         _for_fragments(trial, record)
-
-
-def _any_under_way(trial: Trial) -> bool:
-    moves = (trial.index.gangs[key].move for key in trial.index.moved)
-    return any(move is not None and move.places for move in moves)
 
 
 # --- for a gang that waits -------------------------------------------------------------------------

@@ -32,10 +32,8 @@ _STARTS_S: Final = 60.0
 
 def review(trial: Trial, record: Recorder) -> None:
     """Each move that has begun: keep its claim, let the gang go, note that it came, or give it up."""
-    for key in sorted(trial.index.moved):
-        move, view = trial.index.gangs[key].move, trial.index.view(key)
-        if move is None or not move.places:
-            continue
+    for key, move in trial.index.moves_under_way():
+        view = trial.index.view(key)
         going = bool(trial.leaving.keys() & move.pods)
         if still_there(trial, key):
             _still_there(trial, record, view, move)
@@ -47,9 +45,8 @@ def review(trial: Trial, record: Recorder) -> None:
 
 def close(trial: Trial, record: Recorder) -> None:
     """After all turns: what no gang makes use of is given up."""
-    for key in sorted(trial.index.moved):
-        move = trial.index.gangs[key].move
-        if move is None or not move.places or not move.whom or not still_there(trial, key):
+    for key, move in trial.index.moves_under_way():
+        if not move.whom or not still_there(trial, key):
             continue
         if record.decided(move.whom) and not trial.leaving.keys() & move.pods:
             record.moves(key, None)

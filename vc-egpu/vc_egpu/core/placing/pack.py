@@ -96,7 +96,7 @@ class Board:
         if grouping is None or not ask.alone:
             return [cards]
         by_col = {slot.col: slot for slot in cards}
-        return [[by_col[col] for col in pool] for pool in grouping.ordered(tuple(by_col), ask.cards)]
+        return [[by_col[col] for col in pool] for pool in grouping.pools(tuple(by_col), ask.cards)]
 
     def _best(self, choice: CardChoice, cards: list[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
         for pool in self._pools(cards, ask):

@@ -22,7 +22,7 @@ from vc_egpu.core.placing.pack import Board, fill
 from vc_egpu.core.placing.policies import CardChoice, NodeOrder, card_choice, node_order, spreads_out
 from vc_egpu.core.placing.search import search, search_by_rules
 from vc_egpu.core.topology.network import Bound
-from vc_egpu.core.trial.levels import Part, Unit, held_to, present_rows, scopes
+from vc_egpu.core.trial.levels import Part, Scope, Unit, held_to, present_rows, scopes
 from vc_egpu.core.trial.trial import Seated, Trial
 
 THOROUGH: Final = 4000
@@ -56,10 +56,7 @@ def place(
         return _place_within(trial, view, groups, 0, effort=effort, known=known)
     present = present_rows(trial, view, {member.key for member in members})
     unit = _unit(groups, view.gang.bound, present)
-    for number, scope in enumerate(scopes(trial, unit)):
-        if number and trial.effort.spent and not known and not scope.last:
-            continue
-        within = [replace(group, mask=group.mask & scope.mask) for group in groups]
+    for scope, within in _scoped(trial, unit, groups, known=known):
         height = scope.height if unit.is_near else 0
         if view.gang.subgroups:
             seated = _place_subgroups(trial, view, within, height, effort=effort, known=known)
@@ -89,11 +86,28 @@ def _is_near(groups: Sequence[Group]) -> bool:
 
 
 def _unit(groups: Sequence[Group], bound: Bound | None, present: Sequence[int]) -> Unit:
-    return Unit([_part(group) for group in groups], bound, present, _is_near(groups))
+    return Unit([part_of(group) for group in groups], bound, present, _is_near(groups))
 
 
-def _part(group: Group) -> Part:
+def part_of(group: Group) -> Part:
+    """The group as the levels of the network see it."""
     return group.need, group.mask, len(group.members)
+
+
+def _scoped(
+    trial: Trial, unit: Unit, groups: Sequence[Group], *, known: bool
+) -> Iterator[tuple[Scope, list[Group]]]:
+    """Where the groups are tried, the nearest first, with their masks within that. Once the turn has spent
+    its effort only the first and the last, unless a place is known to be there."""
+    for number, scope in enumerate(scopes(trial, unit)):
+        if number and trial.effort.spent and not known and not scope.last:
+            continue
+        yield scope, _narrowed(groups, scope.mask)
+
+
+def _narrowed(groups: Sequence[Group], mask: Flags) -> list[Group]:
+    """The groups on these rows alone."""
+    return [replace(group, mask=group.mask & mask) for group in groups]
 
 
 def _place_within(
@@ -165,10 +179,7 @@ def _ways(
     known: bool,
 ) -> Iterator[tuple[Seated, ...]]:
     """The ways to place one subgroup, each booked; the caller takes one back before it asks for the next."""
-    for number, scope in enumerate(scopes(trial, unit)):
-        if number and trial.effort.spent and not known and not scope.last:
-            continue
-        within = [replace(group, mask=group.mask & scope.mask) for group in groups]
+    for scope, within in _scoped(trial, unit, groups, known=known):
         tall = min(height, scope.height) if unit.is_near else 0
         seated = _place_within(trial, view, within, tall, effort=effort, known=known)
         if seated is not None:
@@ -182,7 +193,7 @@ def subgroups_with_room(trial: Trial, view: GangView, members: Sequence[Member])
     present = present_rows(trial, view, {member.key for member in members})
     most = 0
     for scope in scopes(trial, _unit(groups, view.gang.bound, present)):
-        within = [replace(group, mask=group.mask & scope.mask) for group in groups]
+        within = _narrowed(groups, scope.mask)
         found: list[Seated] = []
         count = 0
         for name, its in sorted(_by_subgroup(within).items(), key=lambda part: (-_count(part[1]), part[0])):
@@ -239,7 +250,7 @@ def _held(
     """The groups with no nodes but those of the domain that they have to be in."""
     present = present_rows(trial, view, subgroup=subgroup) if bound is not None else []
     held = held_to(trial, _unit(groups, bound, present))
-    return [replace(group, mask=group.mask & held) for group in groups] if held is not None else [*groups]
+    return _narrowed(groups, held) if held is not None else [*groups]
 
 
 def _some_of(trial: Trial, view: GangView, groups: Sequence[Group]) -> list[Seated]:

@@ -68,11 +68,15 @@ class Grouping:
             return pods_by_cards(whole, cards // self.rule.unit)
         return pods_by_cards(count, cards)
 
-    def pools(self, free: Sequence[int], cards: int) -> Iterator[Cols]:
+    def pools(self, free: Sequence[int], cards: int) -> list[Cols]:
         """Sets of free columns, the best first: each has a set of ``cards`` that may go together, and all of
         its sets of ``cards`` may. Groups that are left with an even number of cards, and few, come first."""
+        return sorted(self._pools(free, cards), key=lambda pool: _rest(len(pool) - cards))
+
+    def _pools(self, free: Sequence[int], cards: int) -> Iterator[Cols]:
         if cards <= self.rule.within and self.groups:
-            yield from (pool for pool in self._within(free) if len(pool) >= cards)
+            within = (tuple(col for col in free if col in group) for group in self.groups)
+            yield from (pool for pool in within if len(pool) >= cards)
         elif self.rule.even and len(self.groups) > 1:
             each, rest = divmod(cards, len(self.groups))
             parts = [[col for col in group if col in free][:each] for group in self.groups]
@@ -85,13 +89,6 @@ class Grouping:
                 yield tuple(sorted(col for module in taken for col in module))
         else:
             yield tuple(free)
-
-    def _within(self, free: Sequence[int]) -> list[Cols]:
-        return [tuple(col for col in free if col in group) for group in self.groups]
-
-    def ordered(self, free: Sequence[int], cards: int) -> list[Cols]:
-        """:meth:`pools`, in the order in which they are taken."""
-        return sorted(self.pools(free, cards), key=lambda pool: _rest(len(pool) - cards))
 
     def _by_module(self, cards: int) -> bool:
         return self.rule.unit > 1 and cards % self.rule.unit == 0 and bool(self.modules)

@@ -44,7 +44,7 @@ from vc_egpu.core.model.findings import (
 )
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.neighbours import label_of
-from vc_egpu.core.placing.place import Group, groups_of, subgroups_with_room
+from vc_egpu.core.placing.place import Group, groups_of, part_of, subgroups_with_room
 from vc_egpu.core.room import reclaim
 from vc_egpu.core.room.causes import hunts_for, spares
 from vc_egpu.core.room.victims import Guarantees, Prey, are_enough, prey
@@ -159,7 +159,7 @@ def _together(trial: Trial, view: GangView, members: Sequence[Member]) -> LevelL
 
 
 def _lack(trial: Trial, bound: Bound, groups: Sequence[Group], present: Sequence[int]) -> LevelLack | None:
-    parts = [(group.need, group.mask, len(group.members)) for group in groups if group.members]
+    parts = [part_of(group) for group in groups if group.members]
     wanted = sum(count for _, _, count in parts)
     levels = trial.ledger.network.levels()
     height = levels.height(bound)

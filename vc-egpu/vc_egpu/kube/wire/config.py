@@ -122,11 +122,8 @@ def with_token(server: str, ca_file: str | Path | None, token: str) -> Endpoint:
 
     Nothing of the process itself is used, also no kubeconfig. Raises :class:`ConfigError`.
     """
-    configuration = Configuration()
-    configuration.host = server
-    configuration.ssl_ca_cert = str(ca_file) if ca_file is not None else None
+    configuration = _at(server, ca_file)
     configuration.api_key = {"BearerToken": f"Bearer {token}"}
-    proxies.settle(configuration)
     return Endpoint(configuration)
 
 
@@ -135,11 +132,15 @@ def without_credentials(server: str, ca_file: str | Path | None) -> Endpoint:
 
     Raises :class:`ConfigError`.
     """
+    return Endpoint(_at(server, ca_file))
+
+
+def _at(server: str, ca_file: str | Path | None) -> Configuration:
     configuration = Configuration()
     configuration.host = server
     configuration.ssl_ca_cert = str(ca_file) if ca_file is not None else None
     proxies.settle(configuration)
-    return Endpoint(configuration)
+    return configuration
 
 
 def _paths(kubeconfig: str | Path | None) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Final
 
 from vc_egpu.kube import ApiConnection, TokenBucket
-from vc_egpu.kube.resources import SELF_SUBJECT_REVIEWS
 from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.page.cluster.live import LiveCluster
 
@@ -76,9 +75,7 @@ class Visitor:
 
 def user_of(api: ApiConnection) -> str:
     """What the API server calls the bearer of this connection's credentials. Raises :class:`KubeError`."""
-    review = {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": SELF_SUBJECT_REVIEWS.kind}
-    answer = api.create(SELF_SUBJECT_REVIEWS, {**review, "metadata": {}})
-    info = (answer.get("status") or {}).get("userInfo") or {}
+    info = (api.own_review().get("status") or {}).get("userInfo") or {}
     return str(info.get("username") or "")[:256]
 
 

@@ -35,7 +35,7 @@ from vc_egpu.volcano.codec.cluster_codec import (
 from vc_egpu.volcano.codec.plans import can_name, task_name
 from vc_egpu.volcano.codec.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
 from vc_egpu.volcano.codec.share_codec import asks_of, memory_limits, options_of, shares_of
-from vc_egpu.volcano.needs.pods import needs_of
+from vc_egpu.volcano.needs.pods import needs_in
 from vc_egpu.volcano.needs.text import NeedsError
 from vc_egpu.volcano.podspec.neighbours import NO_RULES, Rules, keeping_away
 from vc_egpu.volcano.podspec.neighbours import read as read_rules
@@ -301,12 +301,10 @@ def _managed(
 
 def _needs(request: Request, problems: list[str]) -> Needs:
     """What the webhook compiled of the program's needs."""
-    said = request.needs
     try:
         for option in request.options or ():
-            if option.needs is not None:
-                needs_of(option.needs.text, option.needs.ways, presumed=bool(option.needs.presumed))
-        return needs_of(said.text, said.ways, presumed=bool(said.presumed)) if said is not None else NO_NEEDS
+            needs_in(option.needs)
+        return needs_in(request.needs)
     except NeedsError as error:
         problems.append(f"annotation {names.REQUEST}: needs: {error}")
         return NO_NEEDS

@@ -7,7 +7,7 @@ from vc_egpu.core.layouts.table import ANYWHERE
 from vc_egpu.core.model.cluster import AskOption, CardAsk, CardId, Share
 from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.codec.cluster_codec import Document
-from vc_egpu.volcano.needs.pods import needs_of
+from vc_egpu.volcano.needs.pods import needs_in
 from vc_egpu.volcano.needs.text import NeedsError
 from vc_egpu.volcano.podspec.sums import units
 from vc_egpu.volcano.words.annotations import Cards, Request, RequestNeeds
@@ -47,7 +47,7 @@ def options_of(request: Request, limits_mib: Mapping[str, int]) -> tuple[AskOpti
 
 def _needs(said: RequestNeeds | None) -> Needs:
     try:
-        return needs_of(said.text, said.ways, presumed=bool(said.presumed)) if said is not None else NO_NEEDS
+        return needs_in(said)
     except NeedsError:
         return NO_NEEDS
 

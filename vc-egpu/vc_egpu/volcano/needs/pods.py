@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any, Final
 
-from vc_egpu.core.environments.needs import Needs
+from vc_egpu.core.environments.needs import NO_NEEDS, Needs
 from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.needs import nvidia
 from vc_egpu.volcano.needs.compile import Ways, compiled
@@ -100,3 +100,10 @@ def _texts(ways: Ways) -> tuple[str, ...]:
 def needs_of(text: str, ways: tuple[str, ...], *, presumed: bool) -> Needs:
     """The value for the decision. Raises :class:`.text.NeedsError` for ways that were not compiled."""
     return Needs(text, tuple(way(each) for each in ways), presumed)
+
+
+def needs_in(said: RequestNeeds | None) -> Needs:
+    """The same of what the webhook wrote on a pod; none where it wrote nothing."""
+    if said is None:
+        return NO_NEEDS
+    return needs_of(said.text, said.ways, presumed=bool(said.presumed))

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from vc_egpu.core.topology.network import Domain
-from vc_egpu.volcano.network.hypernodes import Document, HyperNode, Tree, read
+from vc_egpu.volcano.network.hypernodes import Document, HyperNode, Tree, read_or_why
 from vc_egpu.volcano.network.labels import domains_by_labels
 
 logger = logging.getLogger(__name__)
@@ -33,10 +33,11 @@ class NetworkMap:
         name = str(document["metadata"]["name"])
         before = self._listed.pop(name, None), self._unread.pop(name, None)
         if not deleted:
-            try:
-                self._listed[name] = read(document)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                self._unread[name] = f"it is left out: {error}"
+            found = read_or_why(document)
+            if isinstance(found, HyperNode):
+                self._listed[name] = found
+            else:
+                self._unread[name] = f"it is left out: {found}"
         now = self._listed.get(name), self._unread.get(name)
         self._changed = self._changed or before != now
         return before != now

@@ -123,6 +123,14 @@ def read(document: Document) -> HyperNode:
     )
 
 
+def read_or_why(document: Document) -> HyperNode | str:
+    """The same, or why it is left out."""
+    try:
+        return read(document)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return str(error)
+
+
 class Tree:
     """All HyperNodes together. Equal ones give equal trees, in whatever order they came."""
 

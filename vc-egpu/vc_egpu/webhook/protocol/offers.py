@@ -1,6 +1,6 @@
 """What nodes offer of each model, as far as warnings go by it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -56,18 +56,17 @@ class Offers:
 
     def never_stretched(self, models: Iterable[str]) -> list[str]:
         """Those models that some node offers, and none with more memory than there is."""
-        return [
-            model for model in sorted(models) if not any(o.stretched for o in self._of(model) or (_MORE,))
-        ]
+        return self._none_of(models, lambda offer: offer.stretched)
 
     def never_enforced(self, models: Iterable[str]) -> list[str]:
         """Those models that some node offers, and none keeps containers to their share."""
-        return [model for model in sorted(models) if not any(o.enforced for o in self._of(model) or (_MORE,))]
+        return self._none_of(models, lambda offer: offer.enforced)
+
+    def _none_of(self, models: Iterable[str], promise: Callable[[Offer], bool]) -> list[str]:
+        """Models of which there are offers, and none with this promise."""
+        there = ((model, self._of(model)) for model in sorted(models))
+        return [model for model, offers in there if offers and not any(map(promise, offers))]
 
     def _of(self, model: str) -> list[Offer]:
         kinds = (Offer(stretched, enforced) for stretched in (False, True) for enforced in (False, True))
         return [offer for offer in kinds if self._counts.get((model, offer), 0) > 0]
-
-
-_MORE: Final = Offer(stretched=True, enforced=True)
-"""What is taken for a model that no node offers: nothing is said here."""
