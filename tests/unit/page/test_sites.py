@@ -292,6 +292,21 @@ def test_a_cluster_that_knows_the_user_no_longer_leaves_the_switch(page: Page) -
     page.until("document.querySelector('#connection.live') !== null")
 
 
+def test_an_end_that_comes_before_the_state_stays_one(browser: Browser, group: Group) -> None:
+    """The state was asked for first, and its answer took longer."""
+    late = "const asked = fetch; window.fetch = async (...of) => { const found = await asked(...of);" + (
+        "if (String(of[0]).includes('/api/state')) await new Promise((go) => setTimeout(go, 1000));"
+        "window.came = of[0]; return found; };"
+    )
+    with browser.page() as page:
+        page.call("Page.addScriptToEvaluateOnNewDocument", source=late)
+        page.open(group.link)
+        page.until(f"{SHOWN} === '2/5'")
+        page.choose("#cluster", "expired")
+        page.until("String(window.came).includes('/api/state')")
+        page.until_text("does not take your credentials any more", "#banner")
+
+
 def test_a_page_whose_server_is_gone_says_so(page: Page) -> None:
     page.offline(on=True)
     page.until("document.querySelector('#connection.lost') !== null")

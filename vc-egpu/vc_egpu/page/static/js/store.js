@@ -177,9 +177,9 @@ export class Store extends EventTarget {
     this.dispatchEvent(new CustomEvent("change", { detail: what }));
   }
 
-  /** @param {"connecting" | "live" | "lost" | "ended"} connection */
+  /** An end stays one: a state that was on its way does not undo it. @param {"connecting" | "live" | "lost" | "ended"} connection */
   say(connection) {
-    if (this.connection === connection && connection !== "ended") return;
+    if (connection !== "ended" && (this.connection === connection || this.connection === "ended")) return;
     this.connection = connection;
     this.dispatchEvent(new Event("connection"));
   }
