@@ -183,6 +183,42 @@ def test_a_gang_of_whole_cards_lies_inside_one_group() -> None:
 def test_a_gang_waits_where_no_group_has_so_many_cards_left() -> None:
     plan = ask(world([box(range(3, 13))], wanting("g", whole(8))))
     assert plan.verdicts["g"].reason is Reason.WAITING_FOR_CARDS
+    apart = "There, free cards would be enough for 1, but not in a set that may go together"
+    assert apart in plan.verdicts["g"].message
+    plan = ask(world([box(range(3, 10))], wanting("g", whole(8))))
+    assert "in a set" not in plan.verdicts["g"].message, "no eight are free"
+
+
+VDCU = Layout(
+    "vdcu",
+    {"cu": 120, "slices": 4},
+    (
+        Template("cu15", 8190, 12, {"cu": 15, "slices": 1}),
+        Template("cu90", 49140, 75, {"cu": 90, "slices": 1}),
+    ),
+)
+
+
+def test_a_slice_waits_where_a_card_takes_no_more_and_has_memory_left() -> None:
+    small = sliced.shape(sliced.slice_ask(VDCU, "cu15"))
+    node = sliced.node("n", VDCU, cards=1)
+    plan = ask(world([node], wanting("g", *[small] * 5)))
+    told = plan.verdicts["g"].message
+    assert "4 of 5 members would find a place now on 1 node with cut" in told
+    assert "no place for" not in told, "it has, until the others are there"
+    held = make.gang("held", least=4)
+    there = [
+        make.placed(
+            pod,
+            f"n/{n}",
+            node=NodeName("n"),
+            shares=(("main", Share(node.cards[0].uuid, 8190, 12, slice="cu15")),),
+        )
+        for n, pod in enumerate(make.pods("held", 4, small))
+    ]
+    fifth, waiting = wanting("g", small)
+    told = ask(make.snapshot([node], [held, fifth], [*there, *waiting], [ALL])).verdicts["g"].message
+    assert "1 card has memory and cores left, but no place for a slice cu15" in told
 
 
 def test_a_gang_larger_than_a_group_takes_as_many_of_each() -> None:

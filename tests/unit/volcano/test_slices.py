@@ -57,6 +57,11 @@ def test_a_part_of_a_cut_card_is_rounded_up_charged_and_announced() -> None:
     )
 
 
+def test_cores_that_nobody_named_are_not_announced() -> None:
+    (told,) = ask({"volcano.sh/vgpu-910b3": 1, "volcano.sh/vgpu-memory": 10000}).warnings
+    assert "16384 MiB and 25 cores, for the 10000 MiB that it asks for" in told
+
+
 def test_cores_alone_may_need_the_larger_slice() -> None:
     assert amounts(ask({**PART, "volcano.sh/vgpu-cores": 26})) == ("vir10", 32768, 50)
 

@@ -312,6 +312,12 @@ class CardSupply:
     free_for: int
     """Members for which the cards alone would be enough, on all nodes."""
     named: NamedCards | None
+    apart_for: int = 0
+    """Members for which free cards would be enough, if any cards of a node could go together."""
+    no_place: int = 0
+    """Cards that have memory and cores left for the slice, and no place for one of its size."""
+    slice: str = ""
+    """That size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,8 @@ def _cards(request: findings.CardRequest) -> str:
         return f"{_plural(request.cards, 'whole card')} of {request.model}"
     if request.slice:
         memory_mib, cores = request.asked
-        rounded = f" for {memory_mib} MiB and {cores} cores" if memory_mib else ""
+        asked = f"{memory_mib} MiB and {cores} cores" if cores else f"{memory_mib} MiB"
+        rounded = f" for {asked}" if memory_mib else ""
         size = f"({request.memory_mib} MiB, {request.cores_percent} cores{rounded})"
         return f"{_plural(request.cards, 'slice')} {request.slice} of {request.model} {size}"
     each = " each" if request.cards > 1 else ""
@@ -243,6 +244,7 @@ def _shortage(finding: findings.Shortage) -> Said:
     if finding.cards is not None:
         texts = [f"{texts[0]} on {_plural(finding.cards.nodes, 'node')} with {finding.cards.model}"]
         texts += [_named(finding.cards.named)] if finding.cards.named is not None else []
+        texts += _no_set(finding.cards)
     if finding.level is not None:
         texts.append(_level(finding.level))
     if finding.beyond is not None:
@@ -326,6 +328,19 @@ def _named(named: findings.NamedCards) -> str:
     lists = [name for name, given in (("use-cards", named.uses), ("avoid-cards", named.avoids)) if given]
     leave = "leaves" if len(lists) == 1 else "leave"
     return f"there, {' and '.join(lists)} {leave} {named.left} of {_plural(named.cards, 'card')}"
+
+
+def _no_set(cards: findings.CardSupply) -> list[str]:
+    """Where cards are free and may not be taken as they are."""
+    found = []
+    if cards.apart_for:
+        found.append(
+            f"there, free cards would be enough for {cards.apart_for}, but not in a set that may go together"
+        )
+    if cards.no_place:
+        have = f"{_plural(cards.no_place, 'card')} {'has' if cards.no_place == 1 else 'have'}"
+        found.append(f"{have} memory and cores left, but no place for a slice {cards.slice}")
+    return found
 
 
 _NODE_WORDS: Final = {

@@ -11,6 +11,7 @@ from vc_egpu.core.books import fit
 from vc_egpu.core.books.between import places_for
 from vc_egpu.core.books.capacity import (
     MANY,
+    AskNeed,
     Need,
     all_copies,
     parts_of,
@@ -21,7 +22,7 @@ from vc_egpu.core.books.capacity import (
 )
 from vc_egpu.core.books.ledger import Ints, Ledger
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import NodeName
+from vc_egpu.core.model.cluster import FULL_CORES_PERCENT, NodeName
 from vc_egpu.core.model.findings import (
     Beyond,
     CardSupply,
@@ -48,6 +49,7 @@ from vc_egpu.core.placing.place import Group, groups_of, part_of, subgroups_with
 from vc_egpu.core.room import reclaim
 from vc_egpu.core.room.causes import hunts_for, spares
 from vc_egpu.core.room.victims import Guarantees, Prey, are_enough, prey
+from vc_egpu.core.topology.groups import pods_by_cards
 from vc_egpu.core.topology.network import Bound
 from vc_egpu.core.trial.claims import Claim, ClaimKind
 from vc_egpu.core.trial.levels import places_by_domain, present_rows
@@ -207,12 +209,14 @@ def _node_request(group: Group) -> NodeRequest:
 # --- cards ---------------------------------------------------------------------------------------
 
 
-def _by_cards(ledger: Ledger, group: Group) -> Ints:
-    """By row: for how many of these members the cards alone are enough."""
+def _by_cards(ledger: Ledger, group: Group, *, grouped: bool = True) -> Ints:
+    """By row: for how many of these members the cards alone are enough. Not ``grouped``: if any cards of the
+    node could go together."""
     by_cards, rows = np.full(len(ledger.names), MANY), np.arange(len(ledger.names))
     for ask in group.need.asks:
         count = all_copies(ledger, group.need, ask)
-        by_cards = np.minimum(by_cards, pods_by_groups(ledger, ask, rows, count))
+        found = pods_by_groups(ledger, ask, rows, count) if grouped else pods_by_cards(count, ask.cards)
+        by_cards = np.minimum(by_cards, found)
     return by_cards
 
 
@@ -221,7 +225,26 @@ def _supply(ledger: Ledger, group: Group, by_cards: Ints) -> CardSupply | None:
         return None
     first = group.need.asks[0]
     nodes = int((ledger.kind == first.kind).any(axis=1).sum())
-    return CardSupply(first.ask.model, nodes, int(by_cards.sum()), _named(ledger, group))
+    free_for, several = int(by_cards.sum()), any(ask.cards > 1 for ask in group.need.asks)
+    any_set = int(_by_cards(ledger, group, grouped=False).sum()) if several and ledger.grouped else free_for
+    cut = next((ask for ask in group.need.asks if ask.ask.slice), None)
+    return CardSupply(
+        first.ask.model,
+        nodes,
+        free_for,
+        _named(ledger, group),
+        apart_for=any_set - free_for,
+        no_place=_without_place(ledger, group, cut) if cut is not None else 0,
+        slice=cut.ask.slice if cut is not None else "",
+    )
+
+
+def _without_place(ledger: Ledger, group: Group, ask: AskNeed) -> int:
+    """Cards with memory and cores for such a slice, and no place for one next to what lies there."""
+    usable = (ledger.kind == ask.kind) & ledger.usable & (ledger.alone == 0)
+    memory = ledger.memory_cap - ledger.memory_used >= ask.memory_mib
+    cores = ledger.all_cores + ask.cores_percent <= FULL_CORES_PERCENT
+    return int((usable & memory & cores & (all_copies(ledger, group.need, ask) == 0)).sum())
 
 
 def _named(ledger: Ledger, group: Group) -> NamedCards | None:

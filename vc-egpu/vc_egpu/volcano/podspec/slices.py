@@ -127,8 +127,9 @@ def announced(name: str, ask: ContainerRequest) -> str:
         return ""
     if (ask.asked_mib, ask.asked_cores) == (ask.memory_mib, ask.cores_percent):
         return ""
+    cores = f" and {ask.asked_cores} cores" if ask.asked_cores else ""
     return (
         f"container {name!r} gets a slice {ask.slice} of a {ask.model}: {ask.memory_mib} MiB and "
-        f"{ask.cores_percent} cores, for the {ask.asked_mib} MiB and {ask.asked_cores} cores that it asks "
-        "for; that is what its queue is charged"
+        f"{ask.cores_percent} cores, for the {ask.asked_mib} MiB{cores} that it asks for; that is what its "
+        "queue is charged"
     )
