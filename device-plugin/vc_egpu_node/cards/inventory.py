@@ -266,7 +266,7 @@ def _cut(card: CardReading, row: GpuModel | None, by: _Standards) -> sliced.Card
         return sliced.UNCUT
     if "make" in card.abilities:
         return sliced.made_on(card, row, by.table, by.facts.slices)
-    return sliced.cut_of(card, row, by.table) if by.mode == "mig" else sliced.UNCUT
+    return sliced.cut_of(card, row, by.table, by.facts.slices) if by.mode == "mig" else sliced.UNCUT
 
 
 def proposed_row(card: CardReading) -> str:

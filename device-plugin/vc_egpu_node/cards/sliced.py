@@ -70,7 +70,7 @@ def _less(card: CardReading, totals: Mapping[str, int]) -> str:
     )
 
 
-def cut_of(card: CardReading, row: GpuModel | None, table: ModelTable) -> CardCut:
+def cut_of(card: CardReading, row: GpuModel | None, table: ModelTable, owners: SliceOwners) -> CardCut:
     """What a card offers whose slices others made: each that is as large as the table says."""
     layout = table.layout_of(row) if row is not None else None
     if "slice" not in card.abilities:
@@ -82,8 +82,12 @@ def cut_of(card: CardReading, row: GpuModel | None, table: ModelTable) -> CardCu
         one for one in card.slices
         if one.template in known and one.memory_mib >= known[one.template].memory_mib
     ]  # fmt: skip
+    pod_of = {one.id: one.owner for one in owners.ours.get(card.uuid, ())}
     slices = tuple(
-        NodeSlice(id=one.id[:96], template=one.template[:63], start=one.start) for one in card.slices
+        NodeSlice(
+            id=one.id[:96], template=one.template[:63], start=one.start, owner=pod_of.get(one.id[:96], "")
+        )
+        for one in card.slices
     )
     if not card.slices:
         return CardCut("no slices lie on it: none were made since the node started, or they were removed")

@@ -10,11 +10,12 @@ import pytest
 from contract.node.node_world import NODE, World, owner
 from fakes.nvml_state import FakeCard, FakeInstance, FakeNode
 from vc_egpu.core.layouts.compiler import compiled
-from vc_egpu.volcano.words.annotations import Cards, CardShare
+from vc_egpu.volcano.words.annotations import Cards, CardShare, NodeSlice
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.cards.inventory import Inventory, NodeFacts, take_stock
+from vc_egpu_node.cards.sliced import SliceOwners
 from vc_egpu_node.containers.admission import NotAdmittedError
 from vc_egpu_node.containers.identity import Stock
 from vc_egpu_node.vendors.nvidia.mig import Adopted, capabilities, name_of
@@ -56,12 +57,16 @@ MIXED = (
 )
 
 
-def stock_of(readings: NvidiaReadings, mode: str = "mig") -> Inventory:
+def stock_of(
+    readings: NvidiaReadings,
+    mode: str = "mig",
+    owners: SliceOwners = SliceOwners(),  # noqa: B008 - a frozen value
+) -> Inventory:
     return take_stock(
         readings.scan(),
         table=TABLE,
         policy=Policy(),
-        facts=NodeFacts(mode_label=mode),
+        facts=NodeFacts(mode_label=mode, slices=owners),
         ill={},
         holdings={},
         previous=None,
@@ -91,6 +96,13 @@ def test_instances_are_offered_under_the_one_name_of_the_model(
         ("2g.20gb", 0),
         ("1g.10gb", 2),
     }
+
+
+def test_an_instance_names_the_pod_that_has_it(nvml_node: MakeNode, readings: NvidiaReadings) -> None:
+    put(nvml_node(1), h100(*MIXED))
+    taken = NodeSlice(id="MIG-2g", template="2g.20gb", start=0, owner="uid-a")
+    (card,) = stock_of(readings, owners=SliceOwners({"GPU-h100": (taken,)})).node_cards.cards
+    assert {one.id: one.owner for one in card.slices} == {"MIG-3g": "", "MIG-2g": "uid-a", "MIG-1g": ""}
 
 
 def test_a_card_without_instances_is_a_card_that_says_so(
