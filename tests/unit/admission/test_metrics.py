@@ -11,6 +11,9 @@ from vc_egpu.admission.view import View
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.report import snapshot_codec
+from vc_egpu.volcano.words.annotations import Cards, CardShare, NodeCard, NodeCards, NodeLayout, NodeTemplate
+from vc_egpu.volcano.words.model_table import ModelTable
+from vc_egpu.volcano.words.names import CARDS
 
 
 def view_of(mirror: Mirror) -> View:
@@ -53,6 +56,32 @@ def test_cards_of_a_node_that_is_given_up_take_nothing() -> None:
     (given_up, well) = sorted(series(view, "egpu_card_usable"))
     assert 'node="given-up"' in given_up
     assert (given_up.split()[-1], well.split()[-1]) == ("0", "1")
+
+
+def test_slices_that_are_given_out_are_counted_by_card_and_size() -> None:
+    small = NodeTemplate(name="vir05", memory_mib=16384, cores=25, parts={"aicore": 5})
+    large = NodeTemplate(name="vir10", memory_mib=32768, cores=50, parts={"aicore": 10})
+    cut = NodeCard(
+        uuid="npu", index=0, model="910b3", memory_mib=65536, stack=False,
+        layout=NodeLayout(totals={"aicore": 20}, templates=(small, large), made=True),
+    )  # fmt: skip
+    plain = NodeCard(uuid="GPU-n1-1", index=1, model="h20", memory_mib=98304)
+    table = ModelTable.from_yaml(
+        "models: [{name: h20, memoryMiB: 98304}, {name: 910b3, memoryMiB: 65536}]"
+    )
+    mirror = Mirror(table)
+    mirror.apply("nodes", added(node(inventory=NodeCards(cards=(cut, plain)).encode())))
+    for name in ("a", "b"):
+        share = CardShare(uuid="npu", memory_mib=16384, cores=25, slice="vir05")
+        held = pod(name, uid=name, spec={"nodeName": "n1", "schedulingGates": []}, phase="Running")
+        cards = Cards(pod_uid=name, node="n1", plan_id="1-1", containers={"main": (share,)})
+        held["metadata"]["annotations"][CARDS] = cards.encode()
+        mirror.apply("pods", added(held))
+    npu = 'node="n1",uuid="npu",index="0",model="910b3"'
+    assert series(view_of(mirror), "egpu_card_slices") == [
+        f'egpu_card_slices{{{npu},slice="vir05"}} 2',
+        f'egpu_card_slices{{{npu},slice="vir10"}} 0',
+    ]
 
 
 def test_who_is_scaled_to_nothing_does_not_wait() -> None:

@@ -1,5 +1,6 @@
 """What stands on each card and what is left of it: one row for each card of each node."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -39,6 +40,8 @@ class CardRow:
     """How many shares have left the card for a while."""
     shares: tuple[ShareRow, ...]
     """All of them, also those that have left it."""
+    slices: tuple[tuple[str, int], ...] = ()
+    """For each size that the card may hold, how many slices of it are given out; empty: it is not cut."""
 
     @property
     def sharers(self) -> int:
@@ -100,7 +103,15 @@ def _row(node: Node, card: Card, cores_offered_percent: int, shares: tuple[Share
         cores_low_percent=low,
         suspended=suspended,
         shares=shares,
+        slices=_slices(card, shares),
     )
+
+
+def _slices(card: Card, shares: Iterable[ShareRow]) -> tuple[tuple[str, int], ...]:
+    if card.layout is None:
+        return ()
+    given = Counter(share.slice for share in shares)
+    return tuple((template.name, given[template.name]) for template in card.layout.templates)
 
 
 def _core_ratio(node: Node) -> float:

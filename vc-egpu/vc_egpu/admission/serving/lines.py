@@ -32,6 +32,12 @@ def card_lines(node: Node, rows: Sequence[ShareRow]) -> tuple[str, ...]:
         for told, row in zip(labels, card_rows, strict=True)
         for side, percent in (("high", row.cores_high_percent), ("low", row.cores_low_percent))
     )
+    slices = vocabulary.CARD_SLICES.name
+    found[slices] = "".join(
+        f'{slices}{{{told},slice="{escaped(size)}"}} {given}\n'
+        for told, row in zip(labels, card_rows, strict=True)
+        for size, given in row.slices
+    )
     for host in hosts_of((node,), card_rows):
         for name, told, size_mib in _of_host(host):
             found[name] = f"{found.get(name, '')}{name}{{{told}}} {size_mib * MIB}\n"

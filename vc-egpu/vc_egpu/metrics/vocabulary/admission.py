@@ -167,6 +167,10 @@ CARD_SUSPENDABLE: Final = _cards(
     "egpu_card_suspendable_sharers", "gauge", CARD,
     "Shares that could be suspended, as the node's agent says.",
 )  # fmt: skip
+CARD_SLICES: Final = _cards(
+    "egpu_card_slices", "gauge", (*CARD, "slice"),
+    "Slices of that fixed size that are given out; absent where the card is not cut.",
+)  # fmt: skip
 CARD_USABLE: Final = _cards("egpu_card_usable", "gauge", CARD, "1: the card takes new shares.")
 HOST_MEMORY: Final = _cards(
     "egpu_host_memory_bytes", "gauge", ("node",), "Host memory set aside for memory of cards.", "bytes"
@@ -183,6 +187,7 @@ CARDS: Final = (
     CARD_SHARERS,
     CARD_SUSPENDED,
     CARD_SUSPENDABLE,
+    CARD_SLICES,
     CARD_USABLE,
     HOST_MEMORY,
     HOST_MEMORY_BOOKED,
