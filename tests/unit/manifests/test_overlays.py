@@ -252,6 +252,24 @@ def test_the_driver_s_root_instead_of_the_toolkit_s_runtime() -> None:
     assert root["mountPropagation"] == "HostToContainer", "a driver container may mount it later"
 
 
+@pytest.mark.parametrize("components", [("other-vendors",), ("driver-root", "other-vendors")])
+def test_agents_find_the_drivers_of_other_vendors(components: tuple[str, ...]) -> None:
+    """A pod that names RuntimeClass nvidia would not start on their nodes."""
+    spec = pod_specs(composed(*components))["vc-egpu-node-agent"]
+    assert "runtimeClassName" not in spec
+    (agent,) = spec["containers"]
+    settings = parse_flags(agent["args"][1:])
+    assert settings.vendors == ("nvidia", "ascend", "hygon")
+    assert agent["securityContext"]["privileged"] is True
+    path_of = {volume["name"]: (volume.get("hostPath") or {}).get("path") for volume in spec["volumes"]}
+    seen = {mount["mountPath"]: mount for mount in agent["volumeMounts"]}
+    assert len(seen) == len(agent["volumeMounts"]), "two volumes at one place"
+    root, dev = seen[str(settings.host_root)], seen[str(settings.dev_dir)]
+    assert (path_of[root["name"]], path_of[dev["name"]]) == ("/", "/dev")
+    assert root["readOnly"] and not dev.get("readOnly")
+    assert (seen.get("/driver") is None) == ("driver-root" not in components)
+
+
 def test_the_toolkit_s_runtime_is_asked_for_no_compute() -> None:
     spec = pod_specs(overlay("standalone"))["vc-egpu-node-agent"]
     assert spec["runtimeClassName"] == "nvidia"
