@@ -73,12 +73,15 @@ class Task:
     more: Mapping[str, Any] = field(default_factory=dict)
     """Merged into the pods' spec; ``containers`` in it replaces the one container."""
     min_available: int | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of the pods."""
 
     def document(self) -> Json:
         """The entry of ``spec.tasks``."""
         spec = {"restartPolicy": "Never", **self.more}
         containers = spec.pop("containers", [container(limits=self.limits, command=self.command)])
-        metadata = {"annotations": {names.PRIORITY: self.priority}} if self.priority else {}
+        annotations = {names.PRIORITY: self.priority} if self.priority else {}
+        metadata = {"annotations": {**annotations, **self.annotations}}
         task = {
             "name": self.name,
             "replicas": self.replicas,

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -50,6 +51,8 @@ class World:
     stack: Stack
     namespace: str
     queue: str
+    models: Path = MODELS
+    """The model table of the stack."""
     queues: list[str] = field(default_factory=list)
     lowered: list[str] = field(default_factory=list)
     """Queues whose cap the test lowered below their use."""
@@ -258,7 +261,7 @@ class World:
         """The invariants hold (a moment is given to reasons, which trail decisions), and each container of
         the namespace sees what was planned for it."""
         self._settle()
-        check_invariants(self.kit, ModelTable.from_yaml(MODELS.read_text()), self.lowered)
+        check_invariants(self.kit, ModelTable.from_yaml(self.models.read_text()), self.lowered)
         if containers:
             check_containers(self.stack.cluster, self.kit, self.namespace)
 
@@ -287,7 +290,7 @@ class World:
 
 
 @contextlib.contextmanager
-def world(stack: Stack, story: str) -> Iterator[World]:
+def world(stack: Stack, story: str, models: Path = MODELS) -> Iterator[World]:
     """A namespace and a queue (all cards allowed) for one test; checked and cleaned at the end."""
     slug = re.sub(r"[^a-z0-9]+", "-", story.removeprefix("test_").lower()).strip("-")[:24].strip("-")
     name = f"{slug}-{uuid.uuid4().hex[:4]}"
@@ -297,7 +300,7 @@ def world(stack: Stack, story: str) -> Iterator[World]:
         "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
     }
     stack.kit.api.create(NAMESPACES, body)
-    found = World(stack, name, name)
+    found = World(stack, name, name, models)
     try:
         _let_use(found)
         found.add_queue("")

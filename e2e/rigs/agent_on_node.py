@@ -37,6 +37,8 @@ class AgentOnNode:
     process: ManagedProcess = field(init=False)
     flags: tuple[str, ...] = ()
     extra_environment: Mapping[str, str] = field(default_factory=dict)
+    kubeconfig: Path | None = None
+    """Whose rights it has; None: the administrator's."""
 
     def __post_init__(self) -> None:
         self.process = self.node.context.process(f"extra-agent@{self.node.name}")
@@ -90,7 +92,7 @@ class AgentOnNode:
             "-m",
             "vc_egpu_node",
             f"--node-name={self.node.name}",
-            f"--kubeconfig={self.cluster.kubeconfig}",
+            f"--kubeconfig={self.kubeconfig or self.cluster.kubeconfig}",
             f"--models={self.folder}/models.yaml",
             f"--policy={self.folder}/policy.yaml",
             f"--state-dir={STATE}",
