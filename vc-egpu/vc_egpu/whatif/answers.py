@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from vc_egpu.core.model.cluster import Gang, Instant, Pod, PodPhase, PodUid, Snapshot
+from vc_egpu.core.model.gangs import option_of
 from vc_egpu.core.model.plan import Admission, Eviction, Plan, Suspension
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
@@ -114,6 +115,10 @@ def would_start(
     cluster.submit(gang, asked.tasks)
     plan = cluster.decide({gang.key})
     admission = next((one for one in plan.admissions if one.gang == gang.key), None)
+    choice = plan.choices.get(gang.key, "")
+    if admission is None and choice and any(shape.is_open for _, _, shape in asked.tasks):
+        answer = would_start(snapshot, policy, now, Asked(gang, _made_with(choice, asked.tasks)), changes)
+        return replace(answer, message=f"takes {choice}; {answer.message}")
     verdict = plan.verdicts.get(gang.key)
     reason = verdict.reason.value if verdict is not None else Reason.WAITING_FOR_MEMBERS.value
     message = verdict.message if verdict is not None else ""
@@ -128,6 +133,12 @@ def would_start(
     cluster.start(admission)
     more = _more(cluster, asked)
     return Answer(gang.key, "starts", reason, message, places, more=more, more_is_bounded=more >= MOST_COPIES)
+
+
+def _made_with(choice: str, tasks: Tasks) -> Tasks:
+    """The pods as they are made once this option is chosen."""
+    made = ((task, count, shape, shape.as_option(option_of(choice, task))) for task, count, shape in tasks)
+    return tuple((task, count, other if other is not None else shape) for task, count, shape, other in made)
 
 
 def effect(snapshot: Snapshot, policy: Policy, now: Instant, changes: Sequence[Change]) -> Effect:
