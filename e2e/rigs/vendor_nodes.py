@@ -95,10 +95,15 @@ def vendor_cluster(name: str) -> Iterator[VendorCluster]:
         for agent in agents.values():
             agent.start()
         for kind, agent in agents.items():
-            exits.callback(lambda kind=kind, agent=agent: print(f"--- {kind}\n{agent.process.log_tail(40)}"))
+            exits.callback(_tell, kind, agent)
             agent.wait_ready()
         _wait_offered(found)
         yield found
+
+
+def _tell(kind: str, agent: AgentOnNode) -> None:
+    """Shown where a story fails."""
+    print(f"--- {kind}\n{agent.process.log_tail(40)}")
 
 
 def _show_models(stack: HostStack) -> None:
