@@ -187,12 +187,13 @@ class Clusters:
         self.manifest.write_text(yaml.safe_dump(job()))
 
     def run(self, *words: str) -> int:
-        return kubectl.main(
-            ["submit", "-f", str(self.manifest), "--first-start", "--clusters", str(self.file), *words]
-        )
+        return self.send("-f", str(self.manifest), *words)
 
-    def jobs(self) -> dict[str, dict[str, Any]]:
-        found = {name: server.objects.get(f"{JOBS}/train") for name, server in self.servers.items()}
+    def send(self, *words: str) -> int:
+        return kubectl.main(["submit", "--first-start", "--clusters", str(self.file), *words])
+
+    def jobs(self, job_name: str = "train") -> dict[str, dict[str, Any]]:
+        found = {name: server.objects.get(f"{JOBS}/{job_name}") for name, server in self.servers.items()}
         return {name: one for name, one in found.items() if one is not None}
 
 
@@ -285,3 +286,54 @@ def test_data_must_be_at_a_cluster_of_the_file(
     clusters.manifest.write_text(yaml.safe_dump(made))
     assert clusters.run() == exit_status.EXIT_FOUND
     assert "'moon', which is not among the clusters" in capsys.readouterr().err
+
+
+CATALOGUE = """
+models:
+  - name: bert-1.0
+    members: 2
+    alternatives:
+      - {name: small, model: h20, memory: 4096, cores: 10, image: "reg/bert:small"}
+      - {name: large, model: h20, memory: 8192, cores: 30, image: "reg/bert:large"}
+"""
+
+
+def test_an_entry_of_the_catalogue_is_sent_as_a_job(
+    clusters: Clusters, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "catalogue.yaml"
+    file.write_text(CATALOGUE)
+    words = ("--model", "bert-1.0", "--queue", "all", "--catalogue", str(file), "-n", "ns")
+    assert clusters.send(*words, "--members", "3") == exit_status.EXIT_OK
+    first = capsys.readouterr().out.splitlines()[1].split()
+    assert first[:3] == ["two", "starts", "now"], "the first alternative can start there"
+    (cluster,) = clusters.jobs("bert-1-0")
+    assert cluster == "two"
+    made = clusters.jobs("bert-1-0")[cluster]
+    assert (made["spec"]["queue"], made["spec"]["minAvailable"]) == ("all", 3)
+    ways = json.loads(made["metadata"]["annotations"][names.ALTERNATIVES])
+    assert [way["name"] for way in ways] == ["small", "large"]
+    assert clusters.send(*words, "--name", "again") == exit_status.EXIT_OK
+    assert clusters.jobs("again")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--model", "llama-3.1-8b"), "--model needs --queue"),
+        (("--model", "llama", "--queue", "all"), "catalogue: has no entry llama (one of qwen2.5-7b, "),
+        (("--model", "llama-3.1-8b", "--queue", "all", "--members", "0"), "(a whole number from 1 to 2048)"),
+        (("--model", "a", "--queue", "all", "--catalogue", "/no/such"), "/no/such: "),
+        (("-f", "job.yaml", "--queue", "all"), "--queue belongs to --model"),
+    ],
+)
+def test_an_entry_that_cannot_be_sent_is_a_sentence(
+    words: tuple[str, ...],
+    says: str,
+    clusters: Clusters,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(clusters.folder)
+    assert clusters.send(*words) == exit_status.EXIT_FOUND
+    assert says in capsys.readouterr().err

@@ -131,3 +131,15 @@ def test_the_operator_s_row_for_an_image_is_filled_in_with_a_warning() -> None:
 def test_the_user_s_word_and_the_variables_beat_the_row_for_the_image() -> None:
     assert of_image("reg/torch:2.6-cu124", "cuda>=12.0")[0].text == "cuda>=12.0"
     assert of_image("reg/torch:2.6-cu124", CUDA_VERSION="11.8")[0].text == "CUDA_VERSION"
+
+
+def test_any_of_several_needs_of_an_image_will_do() -> None:
+    """One that leads nowhere counts for nothing."""
+    row = "{image: 'i', needs: ['cuda>=12.4', 'driver>=535,driver<536', 'torch==2.99']}"
+    known = context(environments=EnvironmentTable.from_yaml(f"{{shipped: true, images: [{row}]}}"))
+    done = complete(with_env(), known)
+    done["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+    needs = decode_pod(done, TABLE).pod.shape.needs
+    assert not lacking(needs, OLD)
+    assert not lacking(needs, NEW)
+    assert lacking(needs, (("cuda", ("11.8",)), ("driver", ("520.61.05",))))

@@ -25,7 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         catalogue = read(options.file)
         if options.action == "expand":
-            sys.stdout.write(yaml.safe_dump(expanded(catalogue, options), sort_keys=False))
+            wanted = (options.model, options.queue, options.namespace)
+            made = expanded(catalogue, *wanted, name=options.name, members=options.members)
+            sys.stdout.write(yaml.safe_dump(made, sort_keys=False))
             return EXIT_OK
         models = ModelTable.from_yaml(options.models.read_text(encoding="utf-8")) if options.models else None
         environments = (
@@ -66,13 +68,21 @@ def read(file: Path | None) -> Catalogue:
     return shipped() if file is None else Catalogue.from_yaml(file.read_text(encoding="utf-8"))
 
 
-def expanded(catalogue: Catalogue, options: argparse.Namespace) -> Json:
-    """The Job of the entry that the flags name. Raises :class:`RequestError`."""
+def expanded(
+    catalogue: Catalogue,
+    model: str,
+    queue: str,
+    namespace: str,
+    *,
+    name: str | None = None,
+    members: int | None = None,
+) -> Json:
+    """The Job of an entry; without a name it is called after the entry. Raises :class:`RequestError`."""
     wanted = {
-        "name": options.name or options.model.replace(".", "-"),
-        "namespace": options.namespace,
-        "queue": options.queue,
-        "catalogue": options.model,
-        **({"members": options.members} if options.members is not None else {}),
+        "name": name or model.replace(".", "-"),
+        "namespace": namespace,
+        "queue": queue,
+        "catalogue": model,
+        **({"members": members} if members is not None else {}),
     }
-    return volcano_job(catalogue.expanded(checked(JobRequest, wanted)), options.namespace)
+    return volcano_job(catalogue.expanded(checked(JobRequest, wanted)), namespace)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from vc_egpu.admission.serving.asked_jobs import gang_of
+from vc_egpu.admission.serving.foresight.asked_jobs import gang_of
 from vc_egpu.cli.foresight.flags import CannotForeseeError
 from vc_egpu.cli.foresight.reading import Seen
 from vc_egpu.kube import Json
@@ -49,7 +49,7 @@ def asked(document: Json, namespace: str, seen: Seen) -> Asked:
         found = gang_of(_as_job(document, namespace), seen.table, seen.now)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CannotForeseeError(f"this manifest cannot be read: {error!r}") from error
-    if not any(shape.asks for _, _, shape in found.tasks):
+    if not any(shape.asks or shape.options for _, _, shape in found.tasks):
         raise CannotForeseeError("this manifest asks for no card of a model in the table, or cannot be read")
     if document.get("kind") not in REPLICAS:
         return found

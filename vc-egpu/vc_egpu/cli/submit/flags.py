@@ -19,7 +19,16 @@ class CannotSubmitError(Exception):
 
 def add_flags(flags: argparse.ArgumentParser) -> None:
     """All but those that name clusters, and their time."""
-    flags.add_argument("-f", "--file", type=Path, required=True, metavar="FILE", help="a Volcano Job")
+    what = flags.add_mutually_exclusive_group(required=True)
+    what.add_argument("-f", "--file", type=Path, metavar="FILE", help="a Volcano Job")
+    what.add_argument("--model", metavar="NAME", help="an entry of the catalogue of adapted models")
+    entry = flags.add_argument_group("with --model")
+    entry.add_argument("--queue", metavar="NAME", help="the queue that the Job counts in; has to be named")
+    entry.add_argument("--name", metavar="NAME", help="of the Job; default: the entry's, with - for .")
+    entry.add_argument("--members", type=int, metavar="N", help="default: as the entry says")
+    entry.add_argument(
+        "--catalogue", type=Path, metavar="FILE", help="the catalogue (YAML); default: the worked examples"
+    )
     flags.add_argument("--first-start", action="store_true", required=True, help="the only rule there is")
     flags.add_argument("--dry-run", action="store_true", help="show the clusters in order, and send nothing")
     flags.add_argument(

@@ -17,6 +17,9 @@ from vc_egpu.cli.submit.flags import ASK_TIMEOUT_S, UNCLEAR_S, CannotSubmitError
 from vc_egpu.cli.submit.ranking import Offer, ranked
 from vc_egpu.cli.submit.sending import SUBMIT_ID, Sent, look, send
 from vc_egpu.cli.submit.shown import Submitted
+from vc_egpu.jobsapi import check
+from vc_egpu.jobsapi.catalogue import CatalogueError
+from vc_egpu.jobsapi.request import RequestError
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import VOLCANO_JOBS
 from vc_egpu.kube.wire.config import ConfigError
@@ -26,6 +29,9 @@ from vc_egpu.whatif.answers import Answer
 
 DATA_AT: Final = f"{names.DOMAIN}/data-at"
 """Annotation of a Job: the cluster that has its data."""
+
+_WITH_MODEL: Final = ("queue", "name", "members", "catalogue")
+"""Flags that say what a file would."""
 
 Json = dict[str, Any]
 
@@ -60,9 +66,11 @@ def run(catalogue: Catalogue, options: argparse.Namespace) -> tuple[Submitted, i
 def _job(options: argparse.Namespace) -> Json:
     """The Job with the mark of this try."""
     try:
-        job = copy.deepcopy(asking.read(options.file))
+        job = _of_catalogue(options) if options.model else copy.deepcopy(asking.read(options.file))
     except CannotForeseeError as error:
         raise CannotSubmitError(str(error)) from error
+    if not options.model and (alone := [flag for flag in _WITH_MODEL if getattr(options, flag) is not None]):
+        raise CannotSubmitError(f"--{alone[0]} belongs to --model; a file says it itself")
     metadata = job["metadata"]
     if not asking.is_volcano_job(job) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
         raise CannotSubmitError("only a Volcano Job with a name of its own (metadata.name) can be submitted")
@@ -71,6 +79,22 @@ def _job(options: argparse.Namespace) -> Json:
     marks[SUBMIT_ID] = options.submit_id or str(uuid.uuid4())
     metadata["annotations"] = marks
     return job
+
+
+def _of_catalogue(options: argparse.Namespace) -> Json:
+    """The Job of an entry of the catalogue. Raises :class:`CannotSubmitError`."""
+    if not options.queue:
+        raise CannotSubmitError("--model needs --queue: the queue that the Job counts in")
+    try:
+        adapted = check.read(options.catalogue)
+    except (OSError, UnicodeDecodeError, CatalogueError) as error:
+        raise CannotSubmitError(f"{options.catalogue}: {error}") from error
+    namespace = options.namespace or "default"
+    more = {"name": options.name, "members": options.members}
+    try:
+        return check.expanded(adapted, options.model, options.queue, namespace, **more)
+    except RequestError as error:
+        raise CannotSubmitError(f"{error} ({error.limit})" if error.limit else str(error)) from error
 
 
 def _connected(site: Site) -> ApiConnection:

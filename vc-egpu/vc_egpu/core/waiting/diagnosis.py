@@ -63,14 +63,14 @@ def no_environment(trial: Trial, members: Sequence[Member]) -> NoEnvironment | N
     """What the first member's program needs and no node with its cards has; None where each finds a node."""
     for shape in {id(member.shape): member.shape for member in members if member.shape.needs.ways}.values():
         kinds = dict.fromkeys((ask.model, ask.native) for ask in shape.asks)
-        found = _lack(shape.needs, trial.crowd(tuple(kinds)))
+        found = lack(shape.needs, trial.crowd(tuple(kinds)))
         if found is not None:
             return found
     return None
 
 
 @lru_cache(maxsize=4096)
-def _lack(needs: Needs, crowd: Crowd) -> NoEnvironment | None:
+def lack(needs: Needs, crowd: Crowd) -> NoEnvironment | None:
     """Nodes by the first thing that they lack, most of them first; None where a node lacks nothing."""
     wants = wanting(needs, crowd)
     if not wants:

@@ -1,11 +1,15 @@
 """``vc-egpu environments check FILE``: can this table be used, and what does each of its rows come to?"""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import yaml
+
+from vc_egpu.volcano.needs.archive import ArchiveError, Json, images_in, row_of
 from vc_egpu.volcano.needs.compile import compiled
 from vc_egpu.volcano.needs.table import EnvironmentTable, ImageRow, Row, TableError, shipped
 from vc_egpu.volcano.needs.text import NeedsError
@@ -23,16 +27,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     show = actions.add_parser("show", help="what a text needs of a node, by a table")
     show.add_argument("needs", help="as in the annotation: cuda>=12.4,torch==2.6")
     show.add_argument("--file", type=Path, help="the table; default: the one that is shipped")
+    image = actions.add_parser("image", help="the row of a table that says what an image says of itself")
+    image.add_argument("archive", type=Path, help="a tar file of docker save, podman save or ctr export")
+    image.add_argument("--as", dest="pattern", default="", metavar="NAME", help="how pods name the image")
     options = parser.parse_args(argv)
     try:
+        if options.action == "image":
+            return _rows_of(options.archive, options.pattern)
         table = _table(options.file)
         if options.action == "show":
             for way in compiled(options.needs, table):
                 _say(", ".join(map(str, way)))
             return EXIT_OK
+    except ArchiveError as error:
+        return _failed(f"{options.archive}: {error}")
     except (OSError, UnicodeDecodeError, TableError, NeedsError) as error:
-        print(f"vc-egpu environments: {error}", file=sys.stderr)  # noqa: T201 - a command's answer
-        return EXIT_FOUND
+        return _failed(str(error))
     problems = [text for row in table.rows if (text := _problem(row, table))]
     images = [text for row in table.images if (text := _problem_of_image(row, table))]
     for text in (*problems, *images):
@@ -42,6 +52,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     nowhere = len(problems) + len(images)
     _say(f"{rows}; {nowhere} rows lead nowhere" if nowhere else rows)
     return EXIT_FOUND if images or any("circle" in text for text in problems) else EXIT_OK
+
+
+def _rows_of(archive: Path, pattern: str) -> int:
+    """Print the rows of an archive's images; what is wrong with one goes to stderr."""
+    rows: dict[str, Json] = {}
+    for image in images_in(archive):
+        row, warnings = row_of(image, pattern)
+        for text in warnings:
+            _failed(f"{image.name}: {text}")
+        if row is not None:
+            rows.setdefault(json.dumps(row), row)
+    if not rows:
+        return _failed(f"{archive}: says nothing of what it needs (NVIDIA_REQUIRE_*, CUDA_VERSION)")
+    _say(yaml.safe_dump({"images": list(rows.values())}, sort_keys=False).rstrip())
+    return EXIT_OK
+
+
+def _failed(text: str) -> int:
+    print(f"vc-egpu environments: {text}", file=sys.stderr)  # noqa: T201 - a command's answer
+    return EXIT_FOUND
 
 
 def _table(file: Path | None) -> EnvironmentTable:
@@ -60,10 +90,11 @@ def _problem(row: Row, table: EnvironmentTable) -> str:
 
 def _problem_of_image(row: ImageRow, table: EnvironmentTable) -> str:
     """Why nothing comes of a row for images; empty where something does."""
-    try:
-        compiled(row.needs, table)
-    except NeedsError as error:
-        return f"image {row.image}: {error}"
+    for text in row.texts:
+        try:
+            compiled(text, table)
+        except NeedsError as error:
+            return f"image {row.image}: {error}"
     return ""
 
 

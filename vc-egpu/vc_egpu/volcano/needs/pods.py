@@ -1,12 +1,13 @@
 """What a pod needs of its node: what its user wrote, else what the environment of its containers says."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from typing import Any, Final
 
-from vc_egpu.core.environments.needs import NO_NEEDS, Needs
+from vc_egpu.core.environments.needs import NO_NEEDS, Atom, Needs
 from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.needs import nvidia
 from vc_egpu.volcano.needs.compile import Ways, compiled
@@ -74,12 +75,12 @@ def _of_containers(spec: Mapping[str, Any], table: EnvironmentTable) -> tuple[Wa
 
 
 def _of_image(image: str, table: EnvironmentTable) -> nvidia.ImageWords:
-    """What the operator's row for this image says. A row that leads nowhere says nothing."""
-    text = table.needs_of_image(image)
-    try:
-        return nvidia.ImageWords(compiled(text, table), (f"image {image}",)) if text else nvidia.ImageWords()
-    except NeedsError:
-        return nvidia.ImageWords()
+    """What the operator's row for this image says. What leads nowhere says nothing."""
+    ways: dict[tuple[Atom, ...], None] = {}
+    for text in table.needs_of_image(image):
+        with suppress(NeedsError):
+            ways.update(dict.fromkeys(compiled(text, table)))
+    return nvidia.ImageWords(tuple(ways), (f"image {image}",)) if ways else nvidia.ImageWords()
 
 
 def _environment(container: Mapping[str, Any]) -> dict[str, str]:

@@ -70,13 +70,19 @@ class ImageRow(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     image: Annotated[str, Field(min_length=1, max_length=MOST_PATTERN)]
-    needs: _Text
+    needs: _Text | Annotated[tuple[_Text, ...], Field(min_length=1, max_length=16)]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Any of these, each of which is to hold as a whole."""
+        return (self.needs,) if isinstance(self.needs, str) else self.needs
 
     @model_validator(mode="after")
     def _few_stars(self) -> Self:
         if self.image.count("*") > MOST_STARS or "[" in self.image:
             raise ValueError(f"image {self.image!r}: at most {MOST_STARS} *, and no [")
-        read(self.needs)
+        for text in self.texts:
+            read(text)
         return self
 
 
@@ -89,7 +95,7 @@ class EnvironmentTable(BaseModel):
     images: Annotated[tuple[ImageRow, ...], Field(max_length=MOST_ROWS)] = ()
     shipped: bool = False
     """The rows of the stack follow these, but for those whose line and build stand here already."""
-    _known: dict[str, str] = PrivateAttr(default_factory=dict)
+    _known: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
     """Needs by image, of those that were asked for."""
 
     @classmethod
@@ -129,13 +135,13 @@ class EnvironmentTable(BaseModel):
         """All names that needs may have."""
         return tuple(sorted({*NODE_FACTS, *self.by_program}))
 
-    def needs_of_image(self, image: str) -> str:
-        """What the first row says that matches the image; empty: none does. Thread-safe."""
+    def needs_of_image(self, image: str) -> tuple[str, ...]:
+        """What the first row says that matches the image, any of it; empty: none does. Thread-safe."""
         if not self.images or len(image) > LONGEST_IMAGE:
-            return ""
+            return ()
         known = self._known.get(image)
         if known is None:
-            known = next((row.needs for row in self.images if fnmatchcase(image, row.image)), "")
+            known = next((row.texts for row in self.images if fnmatchcase(image, row.image)), ())
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[image] = known
@@ -143,7 +149,7 @@ class EnvironmentTable(BaseModel):
 
     def _check_names(self) -> None:
         for number, row in enumerate(self.images):
-            for atom in read(row.needs):
+            for atom in (atom for text in row.texts for atom in read(text)):
                 if atom.fact not in self.names:
                     raise TableError(f"images.{number}.needs: {atom.fact!r} is no fact and no row's program")
         seen: set[tuple[str, str]] = set()

@@ -1,9 +1,12 @@
 """What nodes offer of each model, as far as warnings go by it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from vc_egpu.core.environments.needs import NO_FACTS, Crowd, Facts
+from vc_egpu.volcano.needs.nodes import environment
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, NodeCards
 
@@ -23,14 +26,24 @@ class Offer:
 
 def offers_of(annotations: Mapping[str, object]) -> dict[str, Offer]:
     """By model, what a Node's annotations tell. Empty where it gives no shares, or they cannot be read."""
-    try:
-        told = NodeCards.decode(str(annotations.get(names.NODE_CARDS) or ""))
-    except AnnotationError:
-        return {}
-    if told.mode != "shared":
+    told = _cards_of(annotations)
+    if told is None or told.mode != "shared":
         return {}
     kept = {card.model: card.isolation == LIBRARY for card in told.cards if card.offered or card.held}
     return {model: Offer(told.memory_ratio > 1, enforced) for model, enforced in kept.items()}
+
+
+def facts_of(annotations: Mapping[str, object], labels: Mapping[str, str]) -> Facts:
+    """What a Node's agent and its labels tell of its software; none where the annotation cannot be read."""
+    told = _cards_of(annotations)
+    return NO_FACTS if told is None else environment(told, labels)
+
+
+def _cards_of(annotations: Mapping[str, object]) -> NodeCards | None:
+    try:
+        return NodeCards.decode(str(annotations.get(names.NODE_CARDS) or ""))
+    except AnnotationError:
+        return None
 
 
 @dataclass(slots=True)
@@ -40,10 +53,15 @@ class Offers:
     _nodes: dict[str, Mapping[str, Offer]] = field(default_factory=dict)
     _counts: dict[tuple[str, Offer], int] = field(default_factory=dict)
     """How many nodes offer this of a model."""
+    _facts: dict[str, Facts] = field(default_factory=dict)
+    """By node."""
+    _crowds: dict[str, Counter[Facts]] = field(default_factory=dict)
+    """By model, how many of its nodes tell what of their software. Replaced as a whole, never changed."""
 
-    def put(self, node: str, offered: Mapping[str, Offer]) -> None:
+    def put(self, node: str, offered: Mapping[str, Offer], facts: Facts = NO_FACTS) -> None:
         """The node offers this now, and nothing else; empty where it is gone."""
         before = self._nodes.get(node, {})
+        self._count_facts(node, before, offered, facts)
         if offered == before:
             return
         for sign, offers in ((1, offered), (-1, before)):
@@ -53,6 +71,31 @@ class Offers:
             self._nodes[node] = offered
         else:
             del self._nodes[node]
+
+    def _count_facts(
+        self, node: str, before: Mapping[str, Offer], offered: Mapping[str, Offer], facts: Facts
+    ) -> None:
+        former = self._facts.get(node, NO_FACTS)
+        if facts == former and offered.keys() == before.keys():
+            return
+        for model in {*before, *offered}:
+            crowd = Counter(self._crowds.get(model, ()))
+            if model in before:
+                crowd[former] -= 1
+            if model in offered:
+                crowd[facts] += 1
+            self._crowds[model] = +crowd
+        if offered:
+            self._facts[node] = facts
+        else:
+            self._facts.pop(node, None)
+
+    def crowd(self, models: Iterable[str]) -> Crowd:
+        """What the nodes of these models tell of their software, and how many of them do."""
+        found: Counter[Facts] = Counter()
+        for model in models:
+            found.update(self._crowds.get(model, {}))
+        return frozenset(found.items())
 
     def never_stretched(self, models: Iterable[str]) -> list[str]:
         """Those models that some node offers, and none with more memory than there is."""

@@ -102,7 +102,7 @@ def _review(review: Review, context: Context) -> Decision:
         knobs.core_policy, oversubscribe=knobs.oversubscribe, mixes=knobs.mixes, best=knobs.best
     )
     if ask.is_managed:
-        request, told = needs.with_needs(request, known, pod, _ANNOTATIONS, context)
+        request, told = needs.with_needs(request, known, pod, _ANNOTATIONS, context, ask=ask)
         knobs.warnings += told
     metadata = _metadata(pod, request, cls, "" if with_job else queue)
     if group is None and membership.named(review):

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from vc_egpu.core.environments.needs import NO_FACTS
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import (
     NAMESPACES,
@@ -22,7 +23,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_in
 from vc_egpu.volcano.words.resource_names import asked_in
 from vc_egpu.webhook.protocol.context import QueueTree
-from vc_egpu.webhook.protocol.offers import Offers, offers_of
+from vc_egpu.webhook.protocol.offers import Offers, facts_of, offers_of
 from vc_egpu.webhook.reviews.jobs.tasks import asks_for_cards
 
 Json = dict[str, Any]
@@ -63,10 +64,12 @@ def slim_job(document: Json) -> Json:
 
 
 def slim_node(document: Json) -> Json:
-    """Keep what a Node offers of each model: the annotation that says so has kilobytes."""
+    """Keep what a Node offers of each model, and its software: the annotation that says so has kilobytes."""
     metadata = document.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
     kept = {key: metadata[key] for key in ("name", "resourceVersion") if key in metadata}
-    return {"metadata": kept, "offers": offers_of(metadata.get("annotations") or {})}
+    facts = facts_of(annotations, metadata.get("labels") or {})
+    return {"metadata": kept, "offers": offers_of(annotations), "facts": facts}
 
 
 class Caches:
@@ -115,8 +118,9 @@ class Caches:
             self._tree = QueueTree(dict(self._queues))
 
     def _node_changed(self, change: Change) -> None:
+        node, found = key_of(change.object)[1], change.object
         gone = change.kind is ChangeKind.DELETED
-        self.offers.put(key_of(change.object)[1], {} if gone else change.object.get("offers") or {})
+        self.offers.put(node, {} if gone else found.get("offers") or {}, found.get("facts") or NO_FACTS)
 
     @staticmethod
     def _by_name(

@@ -119,7 +119,8 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
         _, warning = specs.scheduler_for(named, where, context.settings.scheduler_of(grouped=False))
         warnings += [*item.ask.warnings, *knobs.warnings, *([warning] if warning else [])]
         if item.ask.is_managed:
-            warnings += needs.of_template(task.annotations, task.pod_spec, f"{path}.{ANNOTATIONS}", context)
+            where = f"{path}.{ANNOTATIONS}"
+            warnings += needs.of_template(task.annotations, task.pod_spec, where, context, item.ask)
         warnings += without_effect.of_pod(task.pod_spec, task.annotations, path)
         warnings += without_effect.of_limits(item.ask, task.annotations, context.offers, path)
         if len(warnings) < MAX_WARNINGS:  # no more are sent, and what is near takes time to find

@@ -93,7 +93,7 @@ def _read_stored(task: Task, old: Task, context: Context) -> Checked:
         changed, path = _changed(task.annotations, old.annotations), f"{task.path}.{ANNOTATIONS}"
         specs.refuse_forged(changed, path, request_too=True)
         specs.check_knobs(changed, path, ask, context.table)
-        needs.of_template(changed, {}, path, context)
+        needs.of_template(changed, {}, path, context, PodAsk())
     return Checked(task, ask, is_new=False, old=old)
 
 
