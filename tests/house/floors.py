@@ -89,6 +89,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "job",
         "catalogue",
         "caller",
+        "what_if",
         "settings",
         "openapi",
         "forward",

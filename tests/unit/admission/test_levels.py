@@ -10,7 +10,7 @@ from unit.admission.build import TABLE, added, deleted, group, node, pod
 from unit.kube.tiny_api import status, tiny_api
 from vc_egpu.admission import settings
 from vc_egpu.admission.intake.sources import Arrival, Sources
-from vc_egpu.admission.serving.asked_jobs import asked
+from vc_egpu.admission.serving.foresight.asked_jobs import asked
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.core.model.cluster import NodeName
 from vc_egpu.core.model.gangs import partition_of

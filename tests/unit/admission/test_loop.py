@@ -1,7 +1,8 @@
 """In which order the loop does things with what came together."""
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from vc_egpu.admission.intake.watch_gaps import ASK_AFTER_S
 from vc_egpu.admission.loop import REVIEW_S
 from vc_egpu.admission.parts import Item, Others
 from vc_egpu.admission.state.agenda import Why
-from vc_egpu.core.model.cluster import MemberPlacement, Move, NodeName, PodUid
+from vc_egpu.core.decide import decide
+from vc_egpu.core.model.cluster import Instant, MemberPlacement, Move, NodeName, PodUid, Snapshot
+from vc_egpu.core.model.plan import Plan
+from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.words import names
@@ -39,6 +43,29 @@ def test_the_collector_tidies_up_where_nothing_happens(
     assert not tidied
     stage.turn(wait_s=QUIET_S)
     assert len(tidied) == 1
+
+
+def test_others_compute_while_the_loop_waits_and_not_while_it_decides(stage: LoopStage) -> None:
+    seen: list[bool] = []
+
+    def deciding(
+        snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[str] | None = None
+    ) -> Plan:
+        seen.append(stage.loop.rests(0.0))
+        return decide(snapshot, policy, now, only)
+
+    stage.decides(deciding)
+    stage.arrives("pods", pod("late-w-0", gang="late", uid="pod-9"))
+    stage.turn(wait_s=0.0)
+    assert seen
+    assert not any(seen)
+    assert not stage.loop.rests(0.0), "the next turn may have much to do at once"
+    waited: list[bool] = []
+    other = threading.Thread(target=lambda: waited.append(stage.loop.rests(30.0)))
+    other.start()
+    stage.turn(wait_s=0.1)
+    other.join(30)
+    assert waited == [True]
 
 
 class Resting:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from unit.admission.test_templates import job
-from vc_egpu.admission.serving.what_if import WhatIf
+from vc_egpu.admission.serving.foresight.callers import QUESTIONS_AT_ONCE
+from vc_egpu.admission.serving.foresight.what_if import WhatIf
 from vc_egpu.admission.view import View
 from vc_egpu.core.model.cluster import (
     Card,
@@ -28,9 +29,10 @@ from vc_egpu.kube.wire.errors import Unavailable
 from vc_egpu.kube.wire.limits import TokenBucket
 from vc_egpu.sim.world import World
 
-SECRETS = ("zebra", "quagga", "okapi", "heron")
-"""Words in all names of another tenant: namespace, gang, queue, task."""
-MAY_LIST = {"boss": {""}, "ada": {"default"}, "mallory": set[str]()}
+SECRETS = ("zebra", "quagga", "okapi", "heron", "walrus", "GPU-")
+"""Words in all names of another tenant: namespace, gang, queue, task; and of the node and its cards."""
+MAY_LIST = {"boss": {""}, "ada": {"default"}, "carl": set[str](), "mallory": {"default"}}
+MAY_SUBMIT = {"boss": {"default"}, "ada": {"default"}, "carl": {"default"}, "mallory": set[str]()}
 
 
 class Reviews(ApiConnection):
@@ -57,7 +59,9 @@ class Reviews(ApiConnection):
         if resource is TOKEN_REVIEWS:
             known = spec["token"] in MAY_LIST
             return {"status": {"authenticated": known, "user": {"username": spec["token"]} if known else {}}}
-        allowed = spec["resourceAttributes"]["namespace"] in MAY_LIST[spec["user"]]
+        asked = spec["resourceAttributes"]
+        rights = {("create", "batch.volcano.sh", "jobs"): MAY_SUBMIT, ("list", "", "pods"): MAY_LIST}
+        allowed = asked["namespace"] in rights[asked["verb"], asked["group"], asked["resource"]][spec["user"]]
         return {"status": {"allowed": allowed}}
 
 
@@ -65,7 +69,7 @@ def view(*, fifo: bool = False) -> View:
     """Two cards that are full: a low gang of another tenant is on both."""
     world = World(models={"h20": 98304})
     cards = tuple(Card(CardId(f"GPU-{i}"), i, "h20", 98304) for i in range(2))
-    world.put_node(Node(NodeName("n1"), Resources(64000, 1 << 40, 0, 100), cards=cards))
+    world.put_node(Node(NodeName("walrus"), Resources(64000, 1 << 40, 0, 100), cards=cards))
     caps = {"volcano.sh/vgpu-h20": 8}
     for name in ("default", "zebra-queue"):
         world.put_queue(Queue(QueueName(name), capability=caps, fifo=fifo))
@@ -85,9 +89,17 @@ def asked(priority: str = "high", **more: object) -> bytes:
     return json.dumps({"job": written, **more}).encode()
 
 
+def large() -> bytes:
+    """A Job that would take all memory of the leader, were each member an object."""
+    written = job()
+    written["spec"]["tasks"][0]["replicas"] = 1 << 31
+    return json.dumps({"job": written}).encode()
+
+
 def ask(
     body: bytes, token: str = "ada", *, seen: View | None = None, edge: WhatIf | None = None, client: str = ""
 ) -> Answer:
+    """What a new edge answers where none is given: it has no memory of earlier questions."""
     edge = edge or WhatIf(Reviews(), lambda: seen or view(), questions=TokenBucket(1e6, 1000))
     said = f"Bearer {token}" if token else ""
     return edge.answer(Request("/v1/what-if", client or "10.0.0.9", said, body=body))
@@ -98,7 +110,8 @@ def test_others_are_numbers_without_names() -> None:
     assert own.status == all_of_it.status == 200
     told, whole = json.loads(own.body), json.loads(all_of_it.body)
     assert told["outcome"] == whole["outcome"] == "makes room"
-    assert told["places"] == whole["places"] != []
+    assert told["places"] == [{"members": 2, "cardCount": 1}]
+    assert whole["places"] == [{"members": 2, "cardCount": 1, "node": "walrus", "cards": ["GPU-0"]}]
     assert told["goingOfOthers"] == {"gangs": 1, "pods": 2}
     assert (told["going"], whole["going"][0]["gang"]) == ([], "okapi/quagga")
 
@@ -108,13 +121,13 @@ def test_others_are_numbers_without_names() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"drain": "n1"},
+        {"drain": "walrus"},
         {"end": "okapi/quagga"},
         {"end": "okapi/nothing"},
         {"cap": {"queue": "zebra-queue", "resource": "volcano.sh/vgpu-h20", "to": 0}},
         {"cap": {"queue": "default", "resource": "volcano.sh/vgpu-h20", "to": 1}},
         {"cap": {"queue": "default", "resource": "volcano.sh/vgpu-h20", "to": 9}},
-        {"addNodes": {"like": "n1", "count": 2}},
+        {"addNodes": {"like": "walrus", "count": 2}},
         {"addNodes": {"like": "zzz", "count": 2}},
         None,
     ],
@@ -130,6 +143,19 @@ def test_a_gang_of_others_is_refused_alike_whether_it_is_there_or_not() -> None:
     there, missing = (ask(asked(changes=[{"end": f"okapi/{name}"}])) for name in ("quagga", "nothing"))
     assert there == missing
     assert there.status == 403
+
+
+def test_the_right_to_make_the_job_is_the_right_to_ask() -> None:
+    assert ask(asked(), "mallory").body == b"you may not create Jobs in that namespace\n"
+    told = json.loads(ask(asked(), "carl").body)
+    assert told["outcome"] == "makes room"
+    assert told["goingOfOthers"] == {"gangs": 1, "pods": 2}
+
+
+@pytest.mark.parametrize("change", [{"drain": "walrus"}, {"addNodes": {"like": "walrus", "count": 2}}])
+def test_nodes_are_changed_by_operators_alone(change: object) -> None:
+    body = asked(changes=[change])
+    assert (ask(body).status, ask(body, "boss").status) == (403, 200)
 
 
 def test_who_may_not_ask() -> None:
@@ -151,6 +177,19 @@ def test_questions_are_rationed() -> None:
     assert [ask(asked(), edge=edge).status for _ in range(3)] == [200, 200, 429]
 
 
+def test_one_caller_leaves_questions_for_others() -> None:
+    edge = WhatIf(Reviews(), view, questions=TokenBucket(1e6, 1000))
+    mine = [ask(asked(), edge=edge).status for _ in range(QUESTIONS_AT_ONCE + 1)]
+    assert mine == [200] * QUESTIONS_AT_ONCE + [429]
+    assert ask(asked(), "carl", edge=edge).status == 200
+
+
+def test_an_answer_that_finds_no_time_says_so() -> None:
+    edge = WhatIf(Reviews(), view, rests=lambda _timeout_s: False)
+    answer = ask(asked(), edge=edge)
+    assert (answer.status, b"no time for an answer" in answer.body) == (503, True)
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -159,9 +198,10 @@ def test_questions_are_rationed() -> None:
         (b"{}", "job"),
         (asked(changes=[{"drain": "nowhere"}]), "nowhere"),
         (asked(changes=[{"dran": "n1"}]), "changes.0"),
-        (asked(changes=[{"addNodes": {"like": "n1", "count": 1000}}]), "count"),
-        (asked(changes=[{"drain": "n1"}] * 17), "changes"),
+        (asked(changes=[{"addNodes": {"like": "walrus", "count": 1000}}]), "count"),
+        (asked(changes=[{"drain": "walrus"}] * 17), "changes"),
         (asked(colour="red"), "colour"),
+        (large(), "more than 1024 members"),
         (b'{"job": {"spec": {"tasks": 7}}}', "no Volcano Job"),
         (b'{"job": {"spec": {"tasks": []}}}', "no pod of it"),
         (b'{"job": {"metadata": {"name": "a/b"}, "spec": {"tasks": []}}}', "metadata.name"),

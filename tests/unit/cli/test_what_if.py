@@ -1,6 +1,7 @@
 """``kubectl egpu what-if``: a manifest and changes against a saved cluster, and against one that answers."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from unit.kube.tiny_api import TinyApi, status, tiny_api
 from vc_egpu.cli import exit_status, kubectl
 from vc_egpu.cli.foresight.reading import settings_of
 from vc_egpu.core.model.cluster import ShareClass, Snapshot
+from vc_egpu.jobsapi.what_if.leader import PATH
+from vc_egpu.kube.server import Answer as HttpAnswer
+from vc_egpu.kube.server import GetServer, Request
 from vc_egpu.report import snapshot_codec
 from vc_egpu.volcano.words import names
 
@@ -226,6 +230,97 @@ def test_a_user_who_may_not_read_the_cluster_is_told_so(
         words = ["what-if", "--drain", "n1", "--kubeconfig", str(server.kubeconfig(tmp_path))]
         assert kubectl.main(words) == exit_status.EXIT_FOUND
         assert "what-if reads the whole cluster, and you may not: " in capsys.readouterr().err
+
+
+# --- a tenant -------------------------------------------------------------------------------------
+
+SAID = {
+    "gang": "ns/train",
+    "outcome": "waits",
+    "reason": "WaitingForCards",
+    "message": "2 of 2 members found no card",
+    "places": [],
+    "going": [],
+    "going_of_others": {"gangs": 0, "pods": 0},
+    "more": 0,
+    "more_is_least": False,
+    "forecast": {"at": 0.0, "ends": ["ns/old"], "ends_of_others": 2, "waiting_before": 1},
+    "unknown_ends": 0,
+}
+
+
+class Tenant:
+    """A user who may make Jobs and read nothing of the cluster, with a jobs API that answers."""
+
+    def __init__(self, server: TinyApi, folder: Path, said: dict[str, Any]) -> None:
+        server.refuses = lambda method, path, *_: (
+            (403, status(403, "Forbidden", f"{path} is forbidden")) if method == "GET" else None
+        )
+        self.config = server.kubeconfig(folder)
+        document = yaml.safe_load(self.config.read_text())
+        document["users"][0]["user"] = {"token": "ada-token"}
+        self.config.write_text(yaml.safe_dump(document))
+        self.file = folder / "job.yaml"
+        self.file.write_text(yaml.safe_dump(job()))
+        self.asked: list[Request] = []
+
+        def answer(request: Request) -> HttpAnswer:
+            self.asked.append(request)
+            return HttpAnswer(200, json.dumps(said).encode(), "application/json")
+
+        self.jobs_api = GetServer(("127.0.0.1", 0), lambda _: HttpAnswer(404, b""), posts={PATH: answer})
+
+    def ask(self, *words: str) -> int:
+        return kubectl.main(["what-if", "-f", str(self.file), "--kubeconfig", str(self.config), *words])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.jobs_api.port}"
+
+
+@pytest.fixture
+def tenant(tmp_path: Path) -> Iterator[Tenant]:
+    with tiny_api() as server:
+        found = Tenant(server, tmp_path, SAID)
+        found.jobs_api.start()
+        try:
+            yield found
+        finally:
+            found.jobs_api.stop()
+
+
+def test_a_tenant_is_answered_by_the_jobs_api(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VC_EGPU_JOBS_API", tenant.url)
+    assert tenant.ask("--end", "ns/old") == exit_status.EXIT_OK
+    said = capsys.readouterr().out
+    assert said.startswith("ns/train: waits (WaitingForCards)\n  2 of 2 members found no card")
+    assert (
+        "at 1970-01-01 00:00:00 UTC at the earliest, after the end of ns/old and 2 gangs of others; 1" in said
+    )
+    (request,) = tenant.asked
+    assert request.authorization == "Bearer ada-token"
+    sent = json.loads(request.body)
+    assert sent["changes"] == [{"end": "ns/old"}]
+    assert sent["job"]["metadata"] == {"name": "train", "namespace": "ns"}
+    assert tenant.ask("-o", "json", "--jobs-api", tenant.url) == exit_status.EXIT_OK
+    assert json.loads(capsys.readouterr().out)["told"]["forecast"]["ends_of_others"] == 2
+
+
+def test_a_tenant_without_a_jobs_api_is_told_of_it(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tenant.ask() == exit_status.EXIT_FOUND
+    assert "--jobs-api, $VC_EGPU_JOBS_API" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["http://jobs.example:9452", "ftp://127.0.0.1", "jobs.example", "https://"])
+def test_a_token_goes_to_no_place_in_plain_text(
+    tenant: Tenant, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tenant.ask("--jobs-api", url) == exit_status.EXIT_FOUND
+    assert "your token goes there" in capsys.readouterr().err
 
 
 def _stand(server: TinyApi) -> None:

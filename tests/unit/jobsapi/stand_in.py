@@ -13,6 +13,7 @@ import orjson
 import urllib3
 from vc_egpu.jobsapi.catalogue import Catalogue
 from vc_egpu.jobsapi.server import JobsServer, Metrics
+from vc_egpu.jobsapi.what_if.leader import Leader
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.server import listening
 
@@ -117,7 +118,9 @@ def cluster() -> Iterator[Cluster]:
 
 
 @contextmanager
-def served(url: str, catalogue: Catalogue | None = None, **options: int) -> Iterator[str]:
+def served(
+    url: str, catalogue: Catalogue | None = None, *, leader: Leader | None = None, **options: int
+) -> Iterator[str]:
     """Our server, for the API server at this URL; its own URL."""
     api = ApiConnection.without_credentials(url, None, timeout_s=5)
     taken = listening("127.0.0.1", 0)
@@ -126,7 +129,7 @@ def served(url: str, catalogue: Catalogue | None = None, **options: int) -> Iter
     thread.start()
 
     async def start() -> JobsServer:
-        server = JobsServer(api, Metrics(), catalogue=catalogue, **options)
+        server = JobsServer(api, Metrics(), catalogue=catalogue, leader=leader, **options)
         await server.start_on(taken)
         return server
 

@@ -6,6 +6,7 @@ from vc_egpu.jobsapi.catalogue import Catalogue, shipped
 from vc_egpu.jobsapi.settings import CATALOGUE, METRICS_PORT, SERVICE_CA, settings_of
 
 NAME = "vc-egpu-jobs-api"
+LEADER = "vc-egpu-leader"
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +19,9 @@ def test_it_adds_itself_and_changes_nothing(objects: tuple[Json, ...]) -> None:
     new = {(one["kind"], one["metadata"]["name"]): one for one in objects}
     assert {key for key in plain if new.get(key) != plain[key]} == set()
     kinds = ("ServiceAccount", "Service", "Deployment", "NetworkPolicy")
-    assert set(new) - set(plain) == {(kind, NAME) for kind in kinds} | {("ConfigMap", "vc-egpu-catalogue")}
+    more = {("ConfigMap", "vc-egpu-catalogue"), ("NetworkPolicy", f"{NAME}-asks")}
+    more |= {("Service", LEADER), ("NetworkPolicy", LEADER)}
+    assert set(new) - set(plain) == {(kind, NAME) for kind in kinds} | more
 
 
 def test_it_has_no_rights_and_no_token(objects: tuple[Json, ...]) -> None:
@@ -49,6 +52,11 @@ def test_its_flags_are_read_and_its_files_are_where_it_looks(objects: tuple[Json
     assert process == "jobs-api"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"jobs": settings.port, "metrics": METRICS_PORT}
+    admission = pod_specs(objects)["vc-egpu-admission"]["containers"][0]
+    (leader,) = (one for one in of_kind(objects, "Service") if one["metadata"]["name"] == LEADER)
+    (port,) = {one["containerPort"] for one in admission["ports"]} & {leader["spec"]["ports"][0]["port"]}
+    assert settings.leader == f"http://{LEADER}.vc-egpu-system.svc:{port}"
+    assert leader["spec"]["clusterIP"] == "None"
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert {str(SERVICE_CA.parent), str(CATALOGUE.parent)} <= mounts
 

@@ -11,6 +11,7 @@ looks at next, and why, is on the agenda (:mod:`.state.agenda`).
 """
 
 import logging
+import threading
 import time
 from dataclasses import replace
 from typing import Final, Protocol
@@ -78,6 +79,7 @@ class Loop:
         self._asked_at: float | None = None
         """When the first event came that asks for the next decision; monotonic seconds."""
         self._turned_at = time.monotonic()
+        self._rests = threading.Event()
         self._next_review = 0.0
         self._next_tick = 0.0
 
@@ -92,6 +94,7 @@ class Loop:
             while not self._over():
                 self.turn()
         finally:
+            self._rests.set()
             self._parts.stop()
 
     def view(self, timeout_s: float = 2.0) -> View | None:
@@ -100,6 +103,13 @@ class Loop:
         self._inbox.put(request)
         request.answered.wait(timeout_s)
         return request.view
+
+    def rests(self, timeout_s: float) -> bool:
+        """Wait until the loop has nothing to do but to wait itself; whether that came in time.
+
+        For other threads with much to compute: one interpreter runs one thread at a time.
+        """
+        return self._rests.wait(timeout_s)
 
     def alive(self) -> bool:
         """Whether the loop turned lately; taking over counts as turning."""
@@ -152,6 +162,7 @@ class Loop:
         ``wait_s``: wait at most so long. None: until the next rule about time is due.
         """
         self._turned_at = time.monotonic()
+        self._rests.set()
         began = self._take_in(self._wait_s() if wait_s is None else wait_s)
         if self._over():
             return
@@ -189,9 +200,11 @@ class Loop:
         began = None
         for item in self._inbox.take(timeout_s, self._stopping.wait):
             if began is None:
+                self._rests.clear()
                 began = time.monotonic()
                 self._mirror.ends.now = time.time()
             self._enter(item)
+        self._rests.clear()
         if began is None:
             began = time.monotonic()
             if timeout_s >= QUIET_S:

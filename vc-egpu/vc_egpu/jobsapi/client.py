@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from vc_egpu.jobsapi.answers import ErrorAnswer, JobAnswer, Refusal
 from vc_egpu.jobsapi.catalogue import Catalogue
 from vc_egpu.jobsapi.request import JobRequest
+from vc_egpu.jobsapi.what_if.documents import Question, WhatIfAnswer
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
 _NO_BODY: Final = b""
@@ -77,6 +78,11 @@ class JobsClient:
     def models(self) -> Catalogue:
         """The catalogue. Raises :class:`JobsApiError`."""
         return _read(Catalogue, self._send("GET", "/v1/models"))
+
+    def what_if(self, question: Question) -> WhatIfAnswer:
+        """What would happen to a Job; nothing is made. Raises :class:`JobsApiError`."""
+        body = question.model_dump_json(exclude_unset=True).encode()
+        return _read(WhatIfAnswer, self._send("POST", "/v1/what-if", body))
 
     def _send(self, method: str, path: str, body: bytes = _NO_BODY) -> bytes:
         headers: Mapping[str, str] = {**self._headers, "Content-Type": "application/json"}

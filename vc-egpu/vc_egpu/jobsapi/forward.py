@@ -4,6 +4,7 @@ from typing import Final
 
 from vc_egpu.jobsapi.answers import JobAnswer, told
 from vc_egpu.jobsapi.job import Json
+from vc_egpu.jobsapi.request import LIMITS, RequestError
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import POD_GROUPS, VOLCANO_JOBS
 from vc_egpu.kube.wire.errors import (
@@ -17,8 +18,12 @@ from vc_egpu.kube.wire.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from vc_egpu.volcano.api.paths import problem_of
 from vc_egpu.volcano.words import names
 
+_KIND: Final = {"apiVersion": VOLCANO_JOBS.api_version, "kind": VOLCANO_JOBS.kind}
+_KEPT: Final = ("name", "namespace", "labels", "annotations")
+"""What a decision reads of a Job's metadata."""
 _STATUSES: Final[tuple[tuple[type[KubeError], int], ...]] = (
     (Unauthorized, 401),
     (Forbidden, 403),
@@ -49,6 +54,18 @@ _FIELDS: Final[tuple[tuple[str, str], ...]] = (
 def create(api: ApiConnection, job: Json, *, dry_run: bool) -> JobAnswer:
     """Make the Job. Raises :class:`KubeError`."""
     return told(api.create(VOLCANO_JOBS, job, job["metadata"]["namespace"], dry_run=dry_run))
+
+
+def tried(api: ApiConnection, job: Json) -> Json:
+    """The Job as the cluster would take it; nothing is made. Raises :class:`KubeError`, and
+    :class:`RequestError` for what cannot be sent as a Job."""
+    metadata = job.get("metadata")
+    namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+    if not isinstance(namespace, str) or (problem_of(namespace)):
+        raise RequestError("job.metadata.namespace", "is missing or wrong", LIMITS["namespace"])
+    made = api.create(VOLCANO_JOBS, {**job, **_KIND}, namespace, dry_run=True)
+    kept = {key: made["metadata"][key] for key in _KEPT if key in made["metadata"]}
+    return {**_KIND, "metadata": kept, "spec": made["spec"]}
 
 
 def read(api: ApiConnection, namespace: str, name: str) -> JobAnswer:

@@ -11,6 +11,7 @@ from vc_egpu import __version__
 from vc_egpu.jobsapi.catalogue import Catalogue, CatalogueError
 from vc_egpu.jobsapi.server import JobsServer, Metrics
 from vc_egpu.jobsapi.settings import Settings, settings_of
+from vc_egpu.jobsapi.what_if.leader import Leader
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.server import GetServer, listening, pages
 from vc_egpu.kube.signals import told_to_end
@@ -28,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = settings_of(sys.argv[1:] if argv is None else argv)
     try:
         asyncio.run(_serve(settings))
-    except (OSError, ConfigError) as error:
+    except (OSError, ConfigError, ValueError) as error:
         logger.error("jobs-api: %s", error)
         return 2
     return 0
@@ -60,7 +61,8 @@ def read_catalogue(file: Path, last: Catalogue, metrics: Metrics) -> Catalogue:
 
 async def _serve(settings: Settings) -> None:
     metrics, api = Metrics(), connected(settings)
-    server = JobsServer(api, metrics, most_under_way=settings.most_under_way)
+    leader = Leader(settings.leader, settings.timeout_s)
+    server = JobsServer(api, metrics, most_under_way=settings.most_under_way, leader=leader)
     server.catalogue = read_catalogue(settings.catalogue, server.catalogue, metrics)
     port = await server.start_on(listening(settings.listen, settings.port), settings.tls_files)
     told = None

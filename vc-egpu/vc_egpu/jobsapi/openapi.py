@@ -9,6 +9,7 @@ from vc_egpu import __version__
 from vc_egpu.jobsapi.answers import ErrorAnswer, JobAnswer
 from vc_egpu.jobsapi.catalogue import Catalogue
 from vc_egpu.jobsapi.request import MOST_BODY_BYTES, JobRequest
+from vc_egpu.jobsapi.what_if.documents import Question, WhatIfAnswer
 
 Json = dict[str, Any]
 _SCHEMAS: Final = "#/components/schemas/{model}"
@@ -44,7 +45,7 @@ _EXAMPLE: Final = {
 def document() -> Json:
     """OpenAPI 3.1."""
     models = [(JobRequest, "validation"), (JobAnswer, "serialization"), (ErrorAnswer, "serialization")]
-    models.append((Catalogue, "serialization"))
+    models += [(Question, "validation"), (WhatIfAnswer, "serialization"), (Catalogue, "serialization")]
     _, schemas = models_json_schema(models, ref_template=_SCHEMAS)  # type: ignore[arg-type]
     one_job = [_in_path("namespace", "of the Job"), _in_path("name", "of the Job")]
     dry_run = {
@@ -95,6 +96,7 @@ def document() -> Json:
                     "responses": {"204": {"description": "It is being deleted"}, **_refusals(*_READING)},
                 },
             },
+            "/v1/what-if": _what_if(),
             "/v1/models": {
                 "get": {
                     "operationId": "listModels",
@@ -109,6 +111,28 @@ def document() -> Json:
                 "bearer": {"type": "http", "scheme": "bearer", "description": "a token of the Kubernetes API"}
             },
         },
+    }
+
+
+def _what_if() -> Json:
+    return {
+        "post": {
+            "operationId": "whatIf",
+            "summary": "Would a Job start, where, at whose cost, and when; nothing is made",
+            "requestBody": {
+                "required": True,
+                "content": {
+                    "application/json": {
+                        "schema": _ref("Question"),
+                        "example": {"request": dict(_EXAMPLE)},
+                    }
+                },
+            },
+            "responses": {
+                "200": _answer("What would happen", "WhatIfAnswer"),
+                **_refusals(*_REFUSALS),
+            },
+        }
     }
 
 

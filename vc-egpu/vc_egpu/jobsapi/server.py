@@ -20,7 +20,9 @@ from vc_egpu.jobsapi import caller, forward, openapi
 from vc_egpu.jobsapi.answers import ErrorAnswer, Refusal
 from vc_egpu.jobsapi.catalogue import Catalogue
 from vc_egpu.jobsapi.job import volcano_job
-from vc_egpu.jobsapi.request import LIMITS, MOST_BODY_BYTES, RequestError, read
+from vc_egpu.jobsapi.request import LIMITS, MOST_BODY_BYTES, JobRequest, RequestError, checked, read
+from vc_egpu.jobsapi.what_if.documents import Json, Question, WhatIfAnswer
+from vc_egpu.jobsapi.what_if.leader import Leader, LeaderError
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.wire.errors import KubeError, RequestTimeout, Temporary, Unavailable
 from vc_egpu.metrics.vocabulary import jobs_api as vocabulary
@@ -31,8 +33,11 @@ JSON: Final = "application/json"
 AGAIN_S: Final = 1
 """When a request may come again that found no room."""
 THREADS: Final = 32
+MOST_QUESTIONS: Final = 4
+"""What-ifs at the same time: they wait for the one replica that leads, and Jobs need the other threads."""
 MOST_HEADER: Final = caller.MOST_TOKEN + 4096
 _MOST_SAID: Final = 2048
+_OTHER_PATHS: Final = {"/v1/models": "models", "/v1/what-if": "what-if"}
 _PATHS: Final = {"POST": "create", "GET": "read", "DELETE": "delete"}
 
 logger = logging.getLogger(__name__)
@@ -69,6 +74,7 @@ class JobsServer:
         *,
         catalogue: Catalogue | None = None,
         most_under_way: int = 128,
+        leader: Leader | None = None,
     ) -> None:
         self.catalogue = catalogue if catalogue is not None else Catalogue()
         """May be exchanged at any time."""
@@ -76,6 +82,8 @@ class JobsServer:
         self._metrics = metrics
         self._most_under_way = most_under_way
         self._under_way = 0
+        self._leader = leader if leader is not None else Leader("")
+        self._questions = 0
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="forward")
         self._document = orjson.dumps(openapi.document())
         self._runner: web.AppRunner | None = None
@@ -87,6 +95,7 @@ class JobsServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/v1/openapi.json", self._openapi)
         app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/what-if", self._what_if)
         app.router.add_post("/v1/jobs", self._create)
         app.router.add_get("/v1/jobs/{namespace}/{name}", self._read)
         app.router.add_delete("/v1/jobs/{namespace}/{name}", self._delete)
@@ -167,18 +176,40 @@ class JobsServer:
 
     async def _create(self, request: web.Request) -> web.StreamResponse:
         token = caller.token_of(request.headers)
-        if request.content_type != JSON:
-            raise _Answered(415, f"is {request.content_type[:64]}", "Content-Type", JSON)
+        _must_be_json(request)
         dry_run = _dry_run(request)
-        wanted = self.catalogue.expanded(read(await request.read()))
-        namespace = wanted.namespace or caller.own_namespace(token)
-        if not namespace:
-            raise RequestError("namespace", "is missing, and the token names none", LIMITS["namespace"])
-        job = volcano_job(wanted, namespace)
+        job = self._job(read(await request.read()), token)
         made = await self._ask(request, lambda api: forward.create(api, job, dry_run=dry_run))
         response = _json(made, 201)
         response.headers["Location"] = f"/v1/jobs/{made.namespace}/{made.name}"
         return response
+
+    async def _what_if(self, request: web.Request) -> web.StreamResponse:
+        token = caller.token_of(request.headers)
+        _must_be_json(request)
+        question = checked(Question, await request.read())
+        job = self._job(question.request, token) if question.request is not None else question.job or {}
+        if self._questions >= MOST_QUESTIONS:
+            raise _Answered(429, "too many questions are under way; come again", limit=f"{MOST_QUESTIONS}")
+        self._questions += 1
+        try:
+            changes = [change.told() for change in question.changes]
+            return _json(await self._ask(request, lambda api: self._foresee(api, token, job, changes)))
+        except LeaderError as error:
+            raise _Answered(error.status, str(error)) from error
+        finally:
+            self._questions -= 1
+
+    def _foresee(self, api: ApiConnection, token: str, job: Json, changes: list[Json]) -> WhatIfAnswer:
+        """The API server says whether its caller may make this Job, then the leader what would happen."""
+        return self._leader.ask(token, forward.tried(api, job), changes)
+
+    def _job(self, request: JobRequest, token: str) -> Json:
+        wanted = self.catalogue.expanded(request)
+        namespace = wanted.namespace or caller.own_namespace(token)
+        if not namespace:
+            raise RequestError("namespace", "is missing, and the token names none", LIMITS["namespace"])
+        return volcano_job(wanted, namespace)
 
     async def _read(self, request: web.Request) -> web.StreamResponse:
         namespace, name = _named(request)
@@ -195,7 +226,12 @@ def _path_of(request: web.Request) -> str:
     path = request.path
     if path.startswith("/v1/jobs"):
         return _PATHS.get(request.method, "other")
-    return "models" if path == "/v1/models" else "other"
+    return _OTHER_PATHS.get(path, "other")
+
+
+def _must_be_json(request: web.Request) -> None:
+    if request.content_type != JSON:
+        raise _Answered(415, f"is {request.content_type[:64]}", "Content-Type", JSON)
 
 
 def _dry_run(request: web.Request) -> bool:
@@ -227,7 +263,7 @@ def _of_http(error: web.HTTPException) -> Refusal:
             allowed = error.headers.get("Allow", "")
             return Refusal(message="cannot be used here", field="method", limit=f"one of {allowed}")
         case _:
-            paths = "/v1/jobs, /v1/jobs/NAMESPACE/NAME, /v1/models, /v1/openapi.json"
+            paths = "/v1/jobs, /v1/jobs/NAMESPACE/NAME, /v1/models, /v1/what-if, /v1/openapi.json"
             return Refusal(message=error.reason[:256], field="path", limit=f"one of {paths}")
 
 

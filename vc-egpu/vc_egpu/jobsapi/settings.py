@@ -33,6 +33,8 @@ class Settings:
     """A file that is not there is an empty catalogue."""
     timeout_s: float
     """For each call to the API server."""
+    leader: str
+    """URL of the admission controller's replicas; empty: no what-if."""
     most_under_way: int
     """Requests that wait for the API server at the same time; more are told to come again."""
 
@@ -54,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     )
     flags.add_argument("--catalogue", type=Path, default=CATALOGUE, metavar="FILE", help="of adapted models")
     flags.add_argument("--timeout-s", type=float, default=15.0, help="for each call to the API server")
+    flags.add_argument("--leader", default="", metavar="URL", help="http://HOST:PORT, for what-if")
     flags.add_argument("--most-under-way", type=int, default=128, help="requests at the same time")
     return flags
 
@@ -83,5 +86,6 @@ def settings_of(argv: Sequence[str]) -> Settings:
         tls_files=(found.tls_cert_file, found.tls_key_file) if found.tls_cert_file else None,
         catalogue=found.catalogue,
         timeout_s=found.timeout_s,
+        leader=found.leader,
         most_under_way=found.most_under_way,
     )

@@ -134,6 +134,13 @@ class ApiConnection:
         other._transport = self._transport.bearing(token)
         return other
 
+    def bearer_token(self) -> str | None:
+        """The token that requests go out with; None: certificates say whose they are.
+
+        Raises :class:`~.wire.errors.Unauthorized` where it cannot be read.
+        """
+        return self._transport.bearer_token()
+
     def own_review(self) -> Json:
         """A SelfSubjectReview: whom the API server takes these credentials for, and when it said so.
 

@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -12,7 +13,7 @@ from vc_egpu.core.model.plan import Admission, Eviction, Plan, Suspension
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.whatif.changes import Change, apply
-from vc_egpu.whatif.hypothesis import Hypothesis, Tasks
+from vc_egpu.whatif.hypothesis import Hypothesis, OutOfTimeError, Step, Tasks, at_once
 
 MOST_COPIES: Final = 100
 """More of the same gang are not counted."""
@@ -81,6 +82,8 @@ class Answer:
     """None: it starts now, or no end that is known helps it."""
     unknown_ends: int = 0
     """Running gangs of which nobody knows when they end."""
+    is_cut_short: bool = False
+    """The time was over before all known ends were looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +105,19 @@ def would_start(
     now: Instant,
     asked: Asked,
     changes: Sequence[Change] = (),
+    *,
+    step: Step = at_once,
 ) -> Answer:
     """What would happen to this gang if it were submitted now, after these changes.
 
     Other gangs that wait are taken as they are: they were tried already, and this one changes nothing for
-    them. Raises :class:`~.hypothesis.UnknownThingError`.
+    them. ``step``: see :class:`.hypothesis.Hypothesis`. Where it ends the time after the first decision, the
+    answer has what is known by then. Raises :class:`~.hypothesis.UnknownThingError` and, before that
+    decision, :class:`~.hypothesis.OutOfTimeError`.
     """
-    cluster = Hypothesis(snapshot, policy, now)
+    cluster = Hypothesis(snapshot, policy, now, step)
     for change in changes:
+        step()
         apply(change, cluster)
     gang = asked.gang
     cluster.submit(gang, asked.tasks)
@@ -117,22 +125,34 @@ def would_start(
     admission = next((one for one in plan.admissions if one.gang == gang.key), None)
     choice = plan.choices.get(gang.key, "")
     if admission is None and choice and any(shape.is_open for _, _, shape in asked.tasks):
-        answer = would_start(snapshot, policy, now, Asked(gang, _made_with(choice, asked.tasks)), changes)
-        return replace(answer, message=f"takes {choice}; {answer.message}")
+        made = Asked(gang, _made_with(choice, asked.tasks))
+        with suppress(OutOfTimeError):
+            answer = would_start(snapshot, policy, now, made, changes, step=step)
+            return replace(answer, message=f"takes {choice}; {answer.message}")
     verdict = plan.verdicts.get(gang.key)
     reason = verdict.reason.value if verdict is not None else Reason.WAITING_FOR_MEMBERS.value
     message = verdict.message if verdict is not None else ""
     if admission is None:
-        unknown = len(_endless(cluster.snapshot(), gang.key, now))
+        unknown, forecast, cut = len(_endless(cluster.snapshot(), gang.key, now)), None, False
+        try:
+            forecast = _forecast(cluster, gang.key)
+        except OutOfTimeError:
+            cut = True
         return Answer(
-            gang.key, "waits", reason, message, forecast=_forecast(cluster, gang.key), unknown_ends=unknown
+            gang.key,
+            "waits",
+            reason,
+            message,
+            forecast=forecast,
+            unknown_ends=unknown,
+            is_cut_short=cut,
         )
     places, going = _places(admission), _going(admission)
     if going:
         return Answer(gang.key, "makes room", reason, message, places, going)
     cluster.start(admission)
-    more = _more(cluster, asked)
-    return Answer(gang.key, "starts", reason, message, places, more=more, more_is_bounded=more >= MOST_COPIES)
+    more, bounded = _more(cluster, asked)
+    return Answer(gang.key, "starts", reason, message, places, more=more, more_is_bounded=bounded)
 
 
 def _made_with(choice: str, tasks: Tasks) -> Tasks:
@@ -185,17 +205,22 @@ def _going(admission: Admission) -> tuple[Going, ...]:
     )
 
 
-def _more(cluster: Hypothesis, asked: Asked) -> int:
-    """How many copies start one after the other. The first one that would not is the end."""
+def _more(cluster: Hypothesis, asked: Asked) -> tuple[int, bool]:
+    """How many copies start one after the other, and whether there may be more. The first one that would not
+    start is the end."""
     gang = asked.gang
     for number in range(MOST_COPIES):
         key = f"{gang.key} copy {number}"
         cluster.submit(replace(gang, key=key, uid=f"{gang.uid} {number}"), asked.tasks)
-        admission = next((one for one in cluster.decide({key}).admissions if one.gang == key), None)
+        try:
+            plan = cluster.decide({key})
+        except OutOfTimeError:
+            return number, True
+        admission = next((one for one in plan.admissions if one.gang == key), None)
         if admission is None or _going(admission):
-            return number
+            return number, False
         cluster.start(admission)
-    return MOST_COPIES
+    return MOST_COPIES, True
 
 
 def _end_of(pod: Pod, now: Instant) -> Instant:

@@ -1,8 +1,10 @@
 """A cluster on paper that can be changed: nothing here is carried out anywhere."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
+from typing import Final, TypeVar
 
 from vc_egpu.core.books.capacity import first_node
 from vc_egpu.core.books.state import ClusterState, index_of
@@ -31,31 +33,53 @@ Tasks = tuple[tuple[str, int, PodShape], ...]
 """(task, replicas, shape)"""
 PLAN_ID = "0-0"
 """All plans on paper have this id."""
+Step = Callable[[], None]
+"""Called between the steps of an answer. It may wait, and it may raise :class:`OutOfTimeError`."""
+_Thing = TypeVar("_Thing")
+STEP_OBJECTS: Final = 16
+"""So many objects are entered in one step."""
 
 
 class UnknownThingError(LookupError):
     """The cluster has no such node, queue or gang; the text names it and some that are near."""
 
 
-class Hypothesis:
-    """Starts as the snapshot is. Not thread-safe."""
+class OutOfTimeError(Exception):
+    """The time for an answer is over."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: Instant) -> None:
+
+def at_once() -> None:
+    """Go on without a pause: a :data:`Step` where there is no hurry."""
+
+
+class Hypothesis:
+    """Starts as the snapshot is. Not thread-safe. ``step`` is called before each decision, too."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: Instant, step: Step = at_once) -> None:
         self.policy = policy
         self.now = now
         self.state = ClusterState(dict(snapshot.models))
-        for queue in snapshot.queues.values():
+        self._step = step
+        self._entered = 0
+        for queue in self._paced(snapshot.queues.values()):
             self.state.put_queue(queue)
-        for node in snapshot.nodes.values():
+        for node in self._paced(snapshot.nodes.values()):
             self.state.put_node(node)
-        for gang in snapshot.gangs.values():
+        for gang in self._paced(snapshot.gangs.values()):
             self.state.put_gang(gang)
-        for pod in (*snapshot.kept.values(), *snapshot.pods.values()):
+        for pod in self._paced(chain(snapshot.kept.values(), snapshot.pods.values())):
             self.state.put_pod(pod)
         for uid in snapshot.kept:
             self.state.remove_pod(uid)
         self._hold(snapshot)
         self._revision = snapshot.revision
+
+    def _paced(self, things: Iterable[_Thing]) -> Iterator[_Thing]:
+        for thing in things:
+            self._entered += 1
+            if self._entered % STEP_OBJECTS == 0:
+                self._step()
+            yield thing
 
     def _hold(self, snapshot: Snapshot) -> None:
         node_of = {card.uuid: node.name for node in snapshot.nodes.values() for card in node.cards}
@@ -73,6 +97,7 @@ class Hypothesis:
 
     def decide(self, only: Collection[str] | None = None) -> Plan:
         """What the live decision says."""
+        self._step()
         return decide(self.snapshot(), self.policy, self.now, only)
 
     def pods_of(self, key: str) -> tuple[Pod, ...]:

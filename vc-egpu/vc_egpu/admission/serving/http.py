@@ -16,11 +16,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vc_egpu.admission.loop import Loop
-from vc_egpu.admission.serving import what_if
+from vc_egpu.admission.serving.foresight import what_if
+from vc_egpu.admission.serving.foresight.what_if import WhatIf
 from vc_egpu.admission.serving.metrics import PROCESS, Level1
 from vc_egpu.admission.serving.reviews import is_allowed, user_of
 from vc_egpu.admission.serving.snapshot import document
-from vc_egpu.admission.serving.what_if import WhatIf
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.view import View
 from vc_egpu.kube.connection import ApiConnection
@@ -104,7 +104,7 @@ class Server:
         self._last: tuple[Loop, View] | None = None
         self._server: GetServer | None = None
         if settings.port >= 0:
-            asked = WhatIf(api, self.view)
+            asked = WhatIf(api, self.view, rests=self.rests)
             self._server = GetServer(
                 (settings.bind_address, settings.port), self.answer, posts={what_if.PATH: asked.answer}
             )
@@ -130,6 +130,11 @@ class Server:
         """A moment of the cluster, where this process leads."""
         loop = self._loop()
         return loop.view() if loop is not None else None
+
+    def rests(self, timeout_s: float) -> bool:
+        """Wait until no decision is under way; whether that came in time."""
+        loop = self._loop()
+        return loop is None or loop.rests(timeout_s)
 
     def _view_for_metrics(self) -> View | None:
         """The same. While a long decision is made, it is the moment that was seen last."""

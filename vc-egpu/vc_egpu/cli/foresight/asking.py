@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from vc_egpu.admission.serving.asked_jobs import gang_of
+from vc_egpu.admission.serving.foresight.asked_jobs import gang_of
 from vc_egpu.cli.foresight.flags import CannotForeseeError
 from vc_egpu.cli.foresight.reading import Seen
 from vc_egpu.kube import Json

@@ -15,10 +15,20 @@ class CannotForeseeError(Exception):
     """There is nothing that could be asked; the text says why."""
 
 
+class NotAllowedError(CannotForeseeError):
+    """The user may not read the whole cluster."""
+
+
 def add_flags(flags: argparse.ArgumentParser) -> None:
     """All of them."""
     flags.add_argument("-f", "--file", type=Path, metavar="FILE", help="a manifest that is not applied yet")
     flags.add_argument("--snapshot", type=Path, metavar="FILE", help="ask about a saved /v1/snapshot")
+    flags.add_argument(
+        "--jobs-api",
+        metavar="URL",
+        help="ask there if you may not read the whole cluster; default: $VC_EGPU_JOBS_API",
+    )
+    flags.add_argument("--jobs-api-ca", type=Path, metavar="FILE", help="the authority of its certificate")
     for flag, kind, metavar, text in (
         ("--add-nodes", "add-nodes", "NODE=COUNT", "empty nodes like NODE came"),
         ("--drain", "drain", "NODE", "the node were drained"),

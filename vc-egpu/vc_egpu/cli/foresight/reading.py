@@ -8,7 +8,7 @@ from pathlib import Path
 from vc_egpu.admission import settings
 from vc_egpu.admission.intake.sources import OPTIONAL, WATCHED
 from vc_egpu.admission.state.mirror import LOAD_ORDER, Mirror
-from vc_egpu.cli.foresight.flags import CannotForeseeError
+from vc_egpu.cli.foresight.flags import CannotForeseeError, NotAllowedError
 from vc_egpu.core.model.cluster import Instant, Snapshot
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.kube import ApiConnection, Json
@@ -56,7 +56,8 @@ def from_file(path: Path) -> Seen:
 
 
 def from_cluster(api: ApiConnection) -> Seen:
-    """The whole cluster. Raises :class:`CannotForeseeError` where the user may not read it."""
+    """The whole cluster. Raises :class:`NotAllowedError` where the user may not read it, and
+    :class:`CannotForeseeError`."""
     table = _table(api)
     policy, notes, levels = _policy(api)
     mirror = Mirror(table, levels)
@@ -64,7 +65,7 @@ def from_cluster(api: ApiConnection) -> Seen:
         arrived = {resource.plural: _listed(api, resource) for resource in WATCHED}
     except Forbidden as error:
         text = f"what-if reads the whole cluster, and you may not: {error.message}"
-        raise CannotForeseeError(f"{text}. Your operator can ask for you") from error
+        raise NotAllowedError(text) from error
     mirror.ends.now = time.time()
     for plural in LOAD_ORDER:
         for document in arrived.get(plural, ()):
@@ -91,7 +92,9 @@ def _table(api: ApiConnection) -> ModelTable:
     try:
         found = api.get(CONFIG_MAPS, names.MODELS_CONFIG_MAP, names.SYSTEM_NAMESPACE)
         return ModelTable.from_yaml((found.get("data") or {}).get("models.yaml", ""))
-    except (Forbidden, NotFound, ModelTableError) as error:
+    except Forbidden as error:
+        raise NotAllowedError(f"what-if reads the whole cluster, and you may not: {error.message}") from error
+    except (NotFound, ModelTableError) as error:
         text = f"the model table cannot be read ({error})"
         raise CannotForeseeError(f"{text}: is the stack installed? `kubectl egpu doctor` tells") from error
 

@@ -1,13 +1,14 @@
 """The command ``kubectl egpu what-if``: what it reads and asks."""
 
 import argparse
+import os
 
-from vc_egpu.cli.foresight import asking, reading
-from vc_egpu.cli.foresight.flags import CannotForeseeError, Wanted
+from vc_egpu.cli.foresight import asking, reading, told
+from vc_egpu.cli.foresight.flags import CannotForeseeError, NotAllowedError, Wanted
 from vc_egpu.cli.foresight.reading import Seen
 from vc_egpu.cli.foresight.shown import Foreseen
 from vc_egpu.core.model.cluster import NodeName
-from vc_egpu.kube import ApiConnection
+from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import VOLCANO_JOBS
 from vc_egpu.kube.wire.errors import Forbidden, KubeError, NotFound, Refused
 from vc_egpu.whatif import answers, changes
@@ -38,9 +39,17 @@ def run(api: ApiConnection | None, namespace: str, options: argparse.Namespace) 
         raise CannotForeseeError("name a manifest (-f) or a change, for example --add-nodes n1=4")
     document = asking.read(options.file) if options.file is not None else None
     notes: list[str] = []
-    if document is not None and api is not None and asking.is_volcano_job(document):
+    if api is None:
+        return foresee(reading.from_file(options.snapshot), document, namespace, wanted)
+    try:
+        seen = reading.from_cluster(api)
+    except NotAllowedError as error:
+        if document is None or not asking.is_volcano_job(document):
+            raise
+        metadata = {"namespace": namespace, **document["metadata"]}
+        return _told(api, {**document, "metadata": metadata}, wanted, options, str(error))
+    if document is not None and asking.is_volcano_job(document):
         document = _at_the_door(api, document, namespace, notes)
-    seen = reading.from_cluster(api) if api is not None else reading.from_file(options.snapshot)
     return foresee(seen, document, namespace, wanted, tuple(notes))
 
 
@@ -63,6 +72,18 @@ def foresee(
     except UnknownThingError as error:
         raise CannotForeseeError(str(error.args[0])) from error
     return Foreseen(answer, effect, (*notes, *seen.notes))
+
+
+def _told(
+    api: ApiConnection, job: Json, wanted: list[Change], options: argparse.Namespace, why: str
+) -> Foreseen:
+    """The leader's answer through the jobs API, which asks the door first."""
+    url = options.jobs_api or os.environ.get(told.VARIABLE, "")
+    if not url:
+        raise CannotForeseeError(
+            f"{why}. Name your cluster's jobs API (--jobs-api, ${told.VARIABLE}), or have your operator ask"
+        )
+    return Foreseen(None, None, (), told=told.ask(api, url, options.jobs_api_ca, job, wanted).model_dump())
 
 
 def _at_the_door(

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from vc_egpu.cli.foresight import told
 from vc_egpu.cli.views.render import hanging
 from vc_egpu.core.model.words import few
+from vc_egpu.jobsapi.what_if.documents import WhatIfAnswer
+from vc_egpu.kube import Json
 from vc_egpu.whatif.answers import Answer, Effect
 
 _STYLES = {"starts": "bold green", "makes room": "bold yellow", "waits": "bold yellow"}
@@ -24,6 +27,8 @@ class Foreseen:
     effect: Effect | None
     """What the changes do; None: there are none."""
     notes: tuple[str, ...]
+    told: Json | None = None
+    """The answer of the jobs API, where the user may not read the cluster."""
 
 
 def shown(found: Foreseen) -> RenderableType:
@@ -31,6 +36,8 @@ def shown(found: Foreseen) -> RenderableType:
     parts: list[RenderableType] = []
     if found.answer is not None:
         parts += _answer(found.answer)
+    if found.told is not None:
+        parts += told.lines(WhatIfAnswer.model_validate(found.told))
     if found.effect is not None:
         parts += _effect(found.effect)
     return Group(*parts, *(Text(f"note: {hanging(note)}", style="yellow") for note in found.notes))

@@ -180,6 +180,12 @@ class Transport:
         other._bearer = f"Bearer {token}"
         return other
 
+    def bearer_token(self) -> str | None:
+        """The token of the Authorization header; None where there is none. Raises :class:`Unauthorized`."""
+        header = self._bearer or self._endpoint.authorization() or ""
+        scheme, _, token = header.partition(" ")
+        return token.strip() or None if scheme.lower() == "bearer" else None
+
     def exchange(
         self,
         method: str,

@@ -1,7 +1,7 @@
 """``POST /v1/what-if``: would a Job fit, for the caller and with what the caller may see.
 
 From the machine itself, where a port-forward ends, a request without a token sees everything, as with the
-other pages. Every token sees what its user may list.
+other pages. With a token, its user must have the right to make that Job, and sees what it may list.
 """
 
 import ipaddress
@@ -10,14 +10,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from vc_egpu.admission.serving.asked_jobs import asked
-from vc_egpu.admission.serving.callers import Caller, Callers
-from vc_egpu.admission.serving.questions import (
+from vc_egpu.admission.serving.foresight.asked_jobs import asked
+from vc_egpu.admission.serving.foresight.budget import LIMIT_S, Budget, Rests
+from vc_egpu.admission.serving.foresight.callers import BusyError, Callers
+from vc_egpu.admission.serving.foresight.questions import (
     ANYWHERE,
     QuestionError,
-    Sees,
     namespace_of,
     own_queues,
     read,
@@ -32,8 +32,8 @@ from vc_egpu.kube.wire.limits import TokenBucket
 from vc_egpu.report import snapshot_codec
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.whatif.answers import Asked, would_start
-from vc_egpu.whatif.changes import Change, End, SetCap
-from vc_egpu.whatif.hypothesis import UnknownThingError
+from vc_egpu.whatif.changes import AddNodes, Change, Drain, End, SetCap
+from vc_egpu.whatif.hypothesis import OutOfTimeError, UnknownThingError
 
 PATH: Final = "/v1/what-if"
 TURN_S: Final = 5.0
@@ -41,7 +41,38 @@ TURN_S: Final = 5.0
 _QUESTIONS_PER_S: Final = 1.0
 _REVIEWS_PER_S: Final = 10.0
 
+_TOO_MANY: Final = Answer(429, b"too many questions: ask again in some seconds\n")
+
 logger = logging.getLogger(__name__)
+
+
+class Reader(Protocol):
+    """What a caller may."""
+
+    def sees(self, namespace: str) -> bool:
+        """Whether it may know the names of what runs there."""
+        ...
+
+    def may_submit(self, namespace: str) -> bool:
+        """Whether it may make Jobs there."""
+        ...
+
+    def may_ask_now(self) -> bool:
+        """Whether it asked seldom enough; a question is counted."""
+        ...
+
+
+class _Operator:
+    """A request from the machine itself."""
+
+    def sees(self, _namespace: str) -> bool:
+        return True
+
+    def may_submit(self, _namespace: str) -> bool:
+        return True
+
+    def may_ask_now(self) -> bool:
+        return True
 
 
 class WhatIf:
@@ -53,39 +84,48 @@ class WhatIf:
         view: Callable[[], View | None],
         *,
         questions: TokenBucket | None = None,
+        rests: Rests = lambda _timeout_s: True,
+        limit_s: float = LIMIT_S,
     ) -> None:
+        """``rests``: see :class:`.budget.Budget`. ``limit_s``: the time for one question."""
         self._callers = Callers(api, TokenBucket(_REVIEWS_PER_S, 40))
-        self._view = view
+        self._view, self._rests, self._limit_s = view, rests, limit_s
         self._questions = questions if questions is not None else TokenBucket(_QUESTIONS_PER_S, 5)
         self._turn = threading.Lock()
 
     def answer(self, request: Request) -> Answer:
         """What a POST gets."""
         try:
-            sees = self._reader(request)
-            if sees is None:
+            reader = self._reader(request)
+            if reader is None:
                 return Answer(403, b"needs a bearer token that the API server knows\n")
-            if not self._questions.try_take() or not self._turn.acquire(timeout=TURN_S):
-                return Answer(429, b"too many questions: ask again in some seconds\n")
+            asks_too_often = not reader.may_ask_now() or not self._questions.try_take()
+            if asks_too_often or not self._turn.acquire(timeout=TURN_S):
+                return _TOO_MANY
             try:
-                return self._told(request.body, sees)
+                return self._told(request.body, reader)
             finally:
                 self._turn.release()
+        except BusyError:
+            return _TOO_MANY
+        except OutOfTimeError:
+            text = f"there was no time for an answer within {self._limit_s:g} s: ask again"
+            return Answer(503, f"{text}\n".encode())
         except KubeError as error:
             logger.warning("a reader of %s could not be checked: %s", PATH, error)
             return Answer(503, b"the API server cannot say what you may see\n")
 
-    def _reader(self, request: Request) -> Sees | None:
+    def _reader(self, request: Request) -> Reader | None:
         token = request.authorization.removeprefix("Bearer ").strip()
         if not request.authorization:
             local = ipaddress.ip_address(request.client.partition("%")[0]).is_loopback
-            return _everything if local else None
+            return _Operator() if local else None
         if not token or token == request.authorization:
             return None
-        caller: Caller | None = self._callers.caller(token)
-        return caller.sees if caller is not None else None
+        return self._callers.caller(token)
 
-    def _told(self, body: bytes, sees: Sees) -> Answer:
+    def _told(self, body: bytes, reader: Reader) -> Answer:
+        sees = reader.sees
         view = self._view()
         if view is None:
             return Answer(503, b"this replica does not lead\n")
@@ -95,11 +135,12 @@ class WhatIf:
         try:
             job, changes = read(_json(body))
             gang = asked(job, "default", table, now)
-            if refused := _refused(gang, changes, snapshot, sees):
+            if refused := _refused(gang, changes, snapshot, reader):
                 return Answer(403, f"{refused}\n".encode())
             if gang.gang.key in snapshot.gangs:
                 raise QuestionError(f"{gang.gang.key!r} is there already")
-            found = would_start(snapshot, view.policy, now, gang, changes)
+            step = Budget(self._rests, self._limit_s).step
+            found = would_start(snapshot, view.policy, now, gang, changes, step=step)
         except QuestionError as error:
             return Answer(400, f"{error}\n".encode())
         except UnknownThingError as error:  # its text has names that are near
@@ -110,10 +151,6 @@ class WhatIf:
         return Answer(200, snapshot_codec.to_json(told(found, gang, snapshot, sees)), "application/json")
 
 
-def _everything(_namespace: str) -> bool:
-    return True
-
-
 def _json(body: bytes) -> object:
     try:
         return json.loads(body)
@@ -121,11 +158,14 @@ def _json(body: bytes) -> object:
         raise QuestionError("the question is no JSON") from None
 
 
-def _refused(gang: Asked, changes: Sequence[Change], snapshot: Snapshot, sees: Sees) -> str:
+def _refused(gang: Asked, changes: Sequence[Change], snapshot: Snapshot, reader: Reader) -> str:
     """Why the caller may not ask this; empty: it may. The text does not tell whether the thing is there."""
-    if not sees(namespace_of(gang.gang.key)):
-        return "you may not list the pods of that namespace"
+    sees = reader.sees
+    if not reader.may_submit(namespace_of(gang.gang.key)):
+        return "you may not create Jobs in that namespace"
     for change in changes:
+        if isinstance(change, AddNodes | Drain) and not sees(ANYWHERE):
+            return "nodes can be tried by those who may list the pods of all namespaces"
         if isinstance(change, End) and not sees(namespace_of(change.gang)):
             return "you may not list the pods of the gang that is to end"
         caps = isinstance(change, SetCap) and change.queue not in own_queues(gang.gang.queue, snapshot)

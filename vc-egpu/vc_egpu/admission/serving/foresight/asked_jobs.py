@@ -3,10 +3,10 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from vc_egpu.admission.inqueue.enqueue import template
-from vc_egpu.admission.serving.questions import QuestionError
+from vc_egpu.admission.serving.foresight.questions import QuestionError
 from vc_egpu.core.model.cluster import Gang, Instant, QueueName, ShareClass
 from vc_egpu.core.model.gangs import task_counts
 from vc_egpu.volcano.api.paths import problem_of
@@ -16,6 +16,8 @@ from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.whatif.answers import Asked
 
 Json = Mapping[str, Any]
+MOST_MEMBERS: Final = 1024
+"""A larger gang takes too long next to the decisions."""
 
 
 def asked(job: Json, namespace: str, table: ModelTable, now: Instant) -> Asked:
@@ -29,6 +31,8 @@ def asked(job: Json, namespace: str, table: ModelTable, now: Instant) -> Asked:
         if isinstance(error, QuestionError):
             raise
         raise QuestionError("job: this is no Volcano Job") from None
+    if sum(count for _, count, _ in found.tasks) > MOST_MEMBERS:
+        raise QuestionError(f"job: it has more than {MOST_MEMBERS} members")
     counts = task_counts(task for task, count, _ in found.tasks for _ in range(count))
     if not counts:
         raise QuestionError("job: no pod of it can be read that asks for cards of a known model")

@@ -1,20 +1,28 @@
-"""What a caller may see: the API server says who it is, and which namespaces' pods it may list."""
+"""What a caller may ask and see: the API server says who it is, where it may make Jobs and list pods."""
 
 import hashlib
 import threading
 import time
 from typing import Any, Final
 
-from vc_egpu.admission.serving.questions import ANYWHERE
+from vc_egpu.admission.serving.foresight.questions import ANYWHERE
 from vc_egpu.admission.serving.reviews import is_allowed, user_of
 from vc_egpu.kube.connection import ApiConnection
+from vc_egpu.kube.resources import PODS, VOLCANO_JOBS, Resource
 from vc_egpu.kube.wire.limits import TokenBucket
 
 Json = dict[str, Any]
+QUESTIONS_PER_S: Final = 0.2
+"""One caller may ask so often: others get their turn."""
+QUESTIONS_AT_ONCE: Final = 5
 REMEMBER_S: Final = 60.0
 REMEMBERED: Final = 1024
 MOST_REVIEWS: Final = 24
 """Namespaces that one question asks about. Others count as hidden."""
+
+
+class BusyError(Exception):
+    """So many are asked about already that the API server is not asked now."""
 
 
 class Caller:
@@ -25,6 +33,17 @@ class Caller:
         self._left = MOST_REVIEWS
         self._known: dict[str, bool] = {}
 
+    def may_submit(self, namespace: str) -> bool:
+        """Whether it may make Jobs there. Raises :class:`BusyError`."""
+        allowed = self._callers.may(self._user, "create", VOLCANO_JOBS, namespace)
+        if allowed is None:
+            raise BusyError
+        return allowed
+
+    def may_ask_now(self) -> bool:
+        """Take one of the questions that this caller may ask in a while."""
+        return self._callers.ration(str(self._user.get("username"))).try_take()
+
     def sees(self, namespace: str) -> bool:
         """Whether it may list the pods there."""
         if self._known.get(ANYWHERE):
@@ -33,7 +52,7 @@ class Caller:
             if self._left <= 0:
                 return False
             self._left -= 1
-            self._known[namespace] = self._callers.may_list(self._user, namespace)
+            self._known[namespace] = bool(self._callers.may(self._user, "list", PODS, namespace))
         return self._known[namespace]
 
 
@@ -42,16 +61,17 @@ class Callers:
 
     def __init__(self, api: ApiConnection, limit: TokenBucket) -> None:
         self._api, self._limit = api, limit
+        self._rations: dict[str, TokenBucket] = {}
         self._lock = threading.Lock()
         self._answers: dict[tuple[str, str], tuple[float, Any]] = {}
 
     def caller(self, token: str) -> Caller | None:
-        """Whose token it is; None where the API server does not know it."""
+        """Whose token it is; None where the API server does not know it. Raises :class:`BusyError`."""
         key = ("", hashlib.sha256(token.encode()).hexdigest())
         user = self._remembered(key)
         if user is None:
             if not self._limit.try_take():
-                return None
+                raise BusyError
             user = user_of(self._api, token) or {}
             self._remember(key, user)
         if not user:
@@ -60,17 +80,32 @@ class Callers:
         found.sees(ANYWHERE)
         return found
 
-    def may_list(self, user: Json, namespace: str) -> bool:
-        """Whether this user may list the pods of a namespace, or of all."""
-        key = (namespace or "*", repr((user.get("username"), user.get("uid"), user.get("groups"))))
+    def may(self, user: Json, verb: str, resource: Resource, namespace: str) -> bool | None:
+        """Whether this user may do that in a namespace, or in all; None: too much is asked at present."""
+        who = repr((user.get("username"), user.get("uid"), user.get("groups")))
+        key = (f"{verb} {resource.plural} {namespace or '*'}", who)
         allowed = self._remembered(key)
         if allowed is None:
             if not self._limit.try_take():
-                return False
-            asked = {"verb": "list", "resource": "pods", "namespace": namespace}
+                return None
+            asked = {
+                "verb": verb,
+                "group": resource.group,
+                "resource": resource.plural,
+                "namespace": namespace,
+            }
             allowed = is_allowed(self._api, user, {"resourceAttributes": asked})
             self._remember(key, allowed)
         return bool(allowed)
+
+    def ration(self, name: str) -> TokenBucket:
+        """What this user may ask in a while."""
+        with self._lock:
+            if name not in self._rations:
+                if len(self._rations) >= REMEMBERED:
+                    self._rations.clear()
+                self._rations[name] = TokenBucket(QUESTIONS_PER_S, QUESTIONS_AT_ONCE)
+            return self._rations[name]
 
     def _remembered(self, key: tuple[str, str]) -> Any:
         with self._lock:

@@ -5,7 +5,8 @@ Whatever else stands in the document is refused by its name::
     {"job": {...}, "changes": [{"addNodes": {"like": "gpu-1", "count": 4}}, {"drain": "gpu-2"},
      {"cap": {"queue": "team", "resource": "volcano.sh/vgpu-h20", "to": 8}}, {"end": "ns/podgroup"}]}
 
-What is of namespaces that the reader may not see is told in numbers alone.
+What is of namespaces that the reader may not see is told in numbers alone. Nodes and cards have names for
+readers that may list the pods of all namespaces; others get how many cards of how many nodes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from vc_egpu.core.model.cluster import NodeName, QueueName, Snapshot
-from vc_egpu.whatif.answers import Answer, Asked
+from vc_egpu.whatif.answers import Answer, Asked, Place
 from vc_egpu.whatif.changes import AddNodes, Change, Drain, End, SetCap
 
 Json = dict[str, Any]
@@ -106,7 +107,7 @@ def told(answer: Answer, asked: Asked, snapshot: Snapshot, sees: Sees) -> Json:
         "outcome": answer.outcome,
         "reason": answer.reason,
         "message": "" if any(name in answer.message for name in names) else answer.message,
-        "places": [asdict(place) for place in answer.places],
+        "places": [_place(place, named=sees(ANYWHERE)) for place in answer.places],
         "going": [asdict(entry) for entry in mine],
         "goingOfOthers": {"gangs": len(others), "pods": sum(entry.pods for entry in others)},
         "more": answer.more,
@@ -120,14 +121,21 @@ def told(answer: Answer, asked: Asked, snapshot: Snapshot, sees: Sees) -> Json:
             "waitingBefore": forecast.waiting_before,
         },
         "unknownEnds": answer.unknown_ends,
+        "isCutShort": answer.is_cut_short,
     }
 
 
+def _place(place: Place, *, named: bool) -> Json:
+    told = {"members": place.members, "cardCount": len(place.cards)}
+    return {**told, "node": place.node, "cards": list(place.cards)} if named else told
+
+
 def hidden(asked: Asked, snapshot: Snapshot, sees: Sees) -> Iterator[str]:
-    """Names that the reader must not learn: of others' namespaces, gangs, pods and queues."""
+    """Names that the reader must not learn: of nodes, and of others' namespaces, gangs, pods and queues."""
     if sees(ANYWHERE):
         return
     own = own_queues(asked.gang.queue, snapshot)
+    yield from snapshot.nodes
     yield from (queue for queue in snapshot.queues if queue not in own)
     for key in snapshot.gangs:
         if not sees(namespace_of(key)):
