@@ -18,7 +18,8 @@ divided by what they deserve. ``longest_wait_ratio`` is the wait divided by the 
 
 With ``--moves-per-hour`` above 0 gangs are moved: for those that wait longer than a minute, and so that less
 is left over. ``moves`` has the gangs that left their cards for it, and those that have arrived since. A gang
-that comes back to its old cards, or is moved once more within an hour, is a violation.
+that is moved once more within an hour is a violation. So is one that comes back to its old cards, unless a
+gang of a higher class took the new ones meanwhile; ``moves`` has these as ``overtaken``.
 """
 
 import argparse
@@ -101,6 +102,15 @@ class Tally:
     most_evictions: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A gang that left its cards for others."""
+
+    at: float
+    cards: frozenset[CardId]
+    claimed: frozenset[CardId]
+
+
 class Soak:
     """The cluster, its tenants, and what happens to them."""
 
@@ -111,8 +121,7 @@ class Soak:
             moving = Moving(True, True, per_hour=moves_per_hour, after_s=60.0)
             policy = replace(policy, binpack=OURS, mix=_mix(), moving=moving)
         self.world = World(policy, {"h20": H20_MIB})
-        self._moved: dict[str, tuple[float, frozenset[CardId]]] = {}
-        """By gang, when it left its cards for others, and which those were."""
+        self._moved: dict[str, Departure] = {}
         self._arrived: set[str] = set()
         self.tally = Tally()
         self.lives: dict[str, Life] = {}
@@ -290,15 +299,18 @@ class Soak:
 
     def _leaves(self, eviction: Eviction) -> None:
         """A gang leaves its cards for others. One that is told twice is the same move."""
-        pods, now = self.world.snapshot().pods, self.world.now
+        snapshot, now = self.world.snapshot(), self.world.now
+        pods, move = snapshot.pods, snapshot.gangs[eviction.gang].move
         there = [pods[uid] for uid in eviction.pods if pods[uid].phase is PodPhase.PLACED]
         if not there:
             return
         before = self._moved.get(eviction.gang)
-        if before is not None and now - before[0] < 3600:
+        if before is not None and now - before.at < 3600:
             self.tally.violations.append(f"{eviction.gang} is moved once more within an hour")
         cards = frozenset(share.card for pod in there for _, share in pod.shares)
-        self._moved[eviction.gang] = (now, cards)
+        places = move.places.values() if move is not None else ()
+        claimed = frozenset(share.card for place in places for _, share in place.shares)
+        self._moved[eviction.gang] = Departure(now, cards, claimed)
         self.tally.moves["left"] += 1
         if eviction.gang in self.lives and eviction.whole:
             self.lives[eviction.gang].started = None
@@ -310,9 +322,26 @@ class Soak:
             return
         self._arrived.add(key)
         self.tally.moves["arrived"] += 1
-        back = known[1] & {share.card for pod in pods for _, share in pod.shares}
-        if back == known[1]:
+        if not known.cards <= {share.card for pod in pods for _, share in pod.shares}:
+            return
+        if self._are_taken(known, self.world.gang(key).share_class):
+            self.tally.moves["overtaken"] += 1
+        else:
             self.tally.violations.append(f"{key} is back on the cards that it left")
+
+    def _are_taken(self, left: Departure, share_class: ShareClass) -> bool:
+        """Whether a gang of a higher class has come to the claimed cards since, or is on its way there."""
+        for gang in self.world.snapshot().gangs.values():
+            if gang.share_class <= share_class:
+                continue
+            life = self.lives.get(gang.key)
+            places = gang.plan.members.values() if gang.plan and gang.plan.created >= left.at else ()
+            cards = {share.card for place in places for _, share in place.shares}
+            if life is not None and life.started is not None and life.started >= left.at:
+                cards |= {share.card for pod in self.world.pods_of(gang.key) for _, share in pod.shares}
+            if cards & left.claimed:
+                return True
+        return False
 
     def _note(self, plan: Plan) -> None:
         going = (*plan.evictions, *(e for admission in plan.admissions for e in admission.evictions))

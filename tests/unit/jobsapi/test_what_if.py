@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from unit.admission import test_what_if as leader_side
 from unit.jobsapi.stand_in import Caller, Cluster, served, wanted
+from vc_egpu.admission.serving.foresight.what_if import WhatIf
 from vc_egpu.jobsapi.client import JobsApiError, JobsClient
 from vc_egpu.jobsapi.request import JobRequest
 from vc_egpu.jobsapi.server import MOST_QUESTIONS
@@ -16,6 +18,7 @@ from vc_egpu.jobsapi.settings import settings_of
 from vc_egpu.jobsapi.what_if.documents import Change, Question
 from vc_egpu.jobsapi.what_if.leader import PATH, Leader
 from vc_egpu.kube.server import Answer, GetServer, Request
+from vc_egpu.kube.wire.limits import TokenBucket
 
 SAID = {
     "version": 1,
@@ -188,6 +191,24 @@ def test_slow_answers_leave_room_for_jobs(ann: Caller, replica: Replica) -> None
         for thread in threads:
             thread.join(20)
     assert found == [200] * MOST_QUESTIONS
+
+
+def test_the_real_leader_understands_each_change_and_is_understood(api: Cluster, replica: Replica) -> None:
+    """Both sides of the wire: what this server sends is read there, and what comes back is read here."""
+    edge = WhatIf(leader_side.Reviews(), leader_side.view, questions=TokenBucket(1e6, 1000))
+    api.rights["boss"] = {"default"}
+    job = json.loads(leader_side.asked())["job"]
+    with leading(replica) as leader, served(api.url, leader=leader) as url:
+        replica.answer = lambda: edge.answer(replica.asked[-1])
+        with JobsClient(url, "boss") as jobs:
+            for change in (
+                {"end": "okapi/quagga"},
+                {"drain": "walrus"},
+                {"add_nodes": {"like": "walrus", "count": 2}},
+                {"cap": {"queue": "default", "resource": "volcano.sh/vgpu-h20", "to": None}},
+            ):
+                found = jobs.what_if(Question.model_validate({"job": job, "changes": [change]}))
+                assert found.gang == f"default/{job['metadata']['name']}", change
 
 
 def test_the_client_is_typed(ann: Caller) -> None:

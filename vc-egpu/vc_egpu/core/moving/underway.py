@@ -113,15 +113,15 @@ def _drop(trial: Trial, key: str) -> None:
 def _bookings(trial: Trial, view: GangView, move: Move) -> dict[str, Booking]:
     """What its members take there; without those whose node or card takes nothing now."""
     members = [*view.waiting, *leaving_members(trial, view, move.pods)]
-    needs = [trial.need(member, view.gang.share_class) for member in members]
+    needs = [(member, trial.need(member, view.gang.share_class)) for member in members]
     found: dict[str, Booking] = {}
     for key, place in move.places.items():
-        if place.node is None:
+        member = next((member for member, need in needs if _suits(need, place)), None)
+        entry = PlannedMember(key, place, member)
+        booking = recheck.booking_of(trial, view, entry)
+        if booking is None or len(booking.seats) < len(place.shares):
             continue
-        shape = next((need.shape for need in needs if _suits(need, place)), None)
-        shares = [share for _, share in place.shares]
-        booking = trial.ledger.booking(place.node, shape, shares, view.gang.share_class)
-        if booking is not None and len(booking.seats) == len(shares) and _is_open(trial, booking):
+        if not recheck.why_closed(trial, view, entry):
             found[key] = booking
     return found
 
@@ -131,14 +131,6 @@ def leaving_members(trial: Trial, view: GangView, pods: Collection[PodUid]) -> l
     found = [pod for pod in (*view.placed, *view.terminating) if pod.uid in pods]
     ids = trial.index.shape_ids
     return [Member(plan_key(pod), pod.task, ids[pod.uid], pod.shape, subgroup=pod.subgroup) for pod in found]
-
-
-def _is_open(trial: Trial, booking: Booking) -> bool:
-    ledger = trial.ledger
-    name = ledger.names[booking.row]
-    node = trial.index.nodes.get(name) if name is not None else None
-    usable = all(bool(ledger.usable[booking.row, seat.col]) for seat in booking.seats)
-    return node is not None and node.offers_cards and usable
 
 
 def _has_room(trial: Trial, bookings: dict[str, Booking]) -> bool:

@@ -10,6 +10,7 @@ from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Move, Pod, PodPhase, ShareClass
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.room.hunt import Hunt
+from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.trial import Trial
 
 
@@ -17,7 +18,8 @@ def hunts(trial: Trial, view: GangView, _members: Sequence[Member]) -> Iterator[
     """One round: the gangs that have claimed other cards for this one."""
     if not (trial.policy.preemption and trial.policy.moving.for_waiting):
         return
-    named = tuple(key for key in trial.index.moving_for(view.gang.key) if still_there(trial, key))
+    moving = (key for key in trial.index.moving_for(view.gang.key) if still_there(trial, key))
+    named = tuple(key for key in moving if trial.claims.has(ClaimKind.MOVE, key))  # others were given up
     if named:
         yield Hunt(Cause.DEFRAGMENTATION, ShareClass.UNSET, named=named)
 

@@ -132,6 +132,11 @@ class Claims:
         """Another claim, made by this decision."""
         self._made[claim.kind].setdefault(claim.gang, []).append(claim)
 
+    def has(self, kind: ClaimKind, gang: str) -> bool:
+        """Whether this decision made one for the gang. It may be set aside just now."""
+        aside = any(claim.gang == gang and claim.kind is kind for claim in self._aside)
+        return aside or gang in self._made[kind]
+
     def take(self, kind: ClaimKind, gang: str) -> list[Claim]:
         """One gang's claims of this kind; they are not known here any more."""
         return self._made[kind].pop(gang, [])
