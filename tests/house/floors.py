@@ -112,7 +112,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "writing",
         "removal",
     ),
-    "vc_egpu.usage": ("table", "sources", "reports", "output", "flags", "main"),
+    "vc_egpu.usage": ("table", "sources", "reports", "output", "flags", "loading", "main"),
     "vc_egpu.sim": (
         "engine",
         "world",

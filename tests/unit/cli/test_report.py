@@ -17,7 +17,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return 3
 
     def load(name: str) -> Any:
-        assert name == "vc_egpu.usage.main"
+        assert name == "vc_egpu.cli.sites.usage"
         return types.SimpleNamespace(main=main)
 
     monkeypatch.setattr(kubectl, "importlib", types.SimpleNamespace(import_module=load))
@@ -28,9 +28,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (["report", "--prometheus", "http://p:9090"], ("http://p:9090", None, "8d", "", "table")),
-        (["report", "--folder", "x", "--since", "2d", "-o", "json"], (None, "x", "2d", "", "json")),
-        (["-o", "json", "report", "--folder", "x", "--tenant", "lab"], (None, "x", "8d", "lab", "json")),
+        (["report", "--prometheus", "http://p:9090"], ("http://p:9090", None, None, "8d", "", "table")),
+        (["report", "--folder", "x", "--since", "2d", "-o", "json"], (None, "x", None, "2d", "", "json")),
+        (
+            ["-o", "json", "report", "--folder", "x", "--tenant", "lab"],
+            (None, "x", None, "8d", "lab", "json"),
+        ),
+        (["report", "--clusters", ""], (None, None, "", "8d", "", "table")),
     ],
 )
 def test_flags_and_exit_status_are_the_reports_own(
@@ -38,7 +42,9 @@ def test_flags_and_exit_status_are_the_reports_own(
 ) -> None:
     assert kubectl.main(argv) == 3
     options = parser().parse_args(asked[0])
-    assert (options.prometheus, options.folder, options.since, options.tenant, options.format) == expected
+    assert (
+        options.prometheus, options.folder, options.clusters, options.since, options.tenant, options.format,
+    ) == expected  # fmt: skip
 
 
 def test_a_report_needs_a_source(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -261,6 +262,32 @@ def test_an_earlier_try_in_a_silent_cluster_is_unclear(
     assert clusters.run("--submit-id", "one") == exit_status.EXIT_NO_CLUSTER
     assert "unclear in two" in capsys.readouterr().out
     assert clusters.jobs() == {}
+
+
+def test_an_unclear_try_goes_on_where_it_was_and_nowhere_else(
+    clusters: Clusters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A create may still be on its way there. A name can be there once, so only that cluster is safe."""
+    clusters.servers["four"].refuses = lambda method, path, _body: (
+        (503, status(503, "ServiceUnavailable")) if method == "POST" and "dryRun" not in path else None
+    )
+    assert clusters.run("--unclear-timeout", "0") == exit_status.EXIT_NO_CLUSTER
+    out = " ".join(capsys.readouterr().out.split())
+    assert "unclear in four" in out
+    (mark,) = re.findall(r"--submit-id (four/[-0-9a-f]+)", out)
+    assert clusters.jobs() == {}
+    # Meanwhile another cluster would be the first choice.
+    stand(clusters.servers["two"], 8)
+    clusters.servers["four"].refuses = lambda *_: (503, status(503, "ServiceUnavailable"))
+    assert clusters.run("--submit-id", mark) == exit_status.EXIT_NO_CLUSTER
+    assert "unclear in four" in capsys.readouterr().out
+    clusters.servers["four"].refuses = None
+    assert clusters.run("--submit-id", mark) == exit_status.EXIT_OK
+    assert list(clusters.jobs()) == ["four"]
+    assert clusters.run("--submit-id", mark) == exit_status.EXIT_OK
+    assert "is in four already" in capsys.readouterr().out
+    assert clusters.run("--submit-id", "moon/1") == exit_status.EXIT_FOUND
+    assert "'moon', which is not among the clusters" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from unit.manifests.kustomize import MANIFESTS
 
 STORIES: Final = Path(__file__).with_name("alerts.yaml")
 RECORDING: Final = Path(__file__).with_name("recording.yaml")
+CLUSTERS: Final = Path(__file__).with_name("clusters.yaml")
 
 
 def _checks() -> list[dict[str, Any]]:
@@ -34,7 +35,7 @@ def promtool() -> Path:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("stories", [STORIES, RECORDING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("stories", [STORIES, RECORDING, CLUSTERS], ids=lambda path: path.stem)
 def test_the_stories_happen_as_they_are_told(promtool: Path, stories: Path) -> None:
     run = subprocess.run(
         [promtool, "test", "rules", stories], capture_output=True, text=True, timeout=120, check=False
@@ -47,7 +48,7 @@ def test_prometheus_takes_rules_and_scrape_job(promtool: Path, tmp_path: Path) -
     (tmp_path / "token").touch()
     job = (MANIFESTS / "monitoring/scrape.yaml").read_text()
     job = job.replace("/var/run/secrets/kubernetes.io/serviceaccount/token", str(tmp_path / "token"))
-    files = ("rules", "recording", "aliases-hami", "aliases-volcano")
+    files = ("rules", "recording", "clusters", "aliases-hami", "aliases-volcano")
     rules = ", ".join(f"{MANIFESTS}/monitoring/{name}.yaml" for name in files)
     (tmp_path / "prometheus.yml").write_text(f"rule_files: [{rules}]\n{job}")
     done = subprocess.run(

@@ -34,6 +34,8 @@ class Fake:
         return self.fault(fields, len(self.asked)) or (200, json.dumps(self._matrix(fields)).encode())
 
     def _matrix(self, fields: dict[str, str]) -> dict[str, Any]:
+        if fields["query"] == "vector(1)":
+            return {"status": "success", "data": {"resultType": "matrix", "result": []}}
         asked = next(series for series in SERIES if series.per_minute() == fields["query"])
         ends = range(int(fields["start"]), int(fields["end"]) + 1, int(fields["step"]))
         found: dict[tuple[tuple[str, str], ...], dict[int, float]] = {}

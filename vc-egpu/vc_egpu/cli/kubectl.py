@@ -153,9 +153,11 @@ _WIPE: Final = "\x1b[H\x1b[2J"
 
 def _report(options: argparse.Namespace) -> int:
     """The report in the terminal, or as JSON. It asks no cluster; its libraries are loaded for it alone."""
-    source = ["--prometheus", options.prometheus] if options.prometheus else ["--folder", options.folder]
-    reports = importlib.import_module("vc_egpu.usage.main")
+    named = {"clusters": options.clusters, "prometheus": options.prometheus, "folder": options.folder}
+    source = [f"--{flag}={value}" for flag, value in named.items() if value is not None]
+    reports = importlib.import_module("vc_egpu.cli.sites.usage")
     flags = [f"--since={options.since}", f"--tenant={options.tenant}", f"--format={options.output}"]
+    flags.append(f"--cluster-timeout={options.cluster_timeout}")
     status: int = reports.main([*source, *flags])
     return status
 

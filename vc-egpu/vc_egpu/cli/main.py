@@ -23,7 +23,7 @@ PROCESSES: Final = {
     "catalogue": ("vc_egpu.jobsapi.check", "checks a catalogue of adapted models, and expands its entries"),
     "node-clean": ("vc_egpu_node.removal", "takes everything of ours off a node, on removal"),
     "report": (
-        "vc_egpu.usage.main",
+        "vc_egpu.cli.sites.usage",
         "idle cards, right sizes, gains, pairs and costs, from Prometheus or Parquet",
     ),
     "environments": ("vc_egpu.volcano.needs.main", "checks a table of what software needs of nodes"),

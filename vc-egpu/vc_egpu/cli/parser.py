@@ -98,15 +98,24 @@ def _many(flags: argparse.ArgumentParser) -> None:
     """Flags of commands that many clusters can answer."""
     which = flags.add_mutually_exclusive_group()
     which.add_argument("--all-contexts", action="store_true", help="ask the cluster of each context")
+    _clusters_file(which)
+    _cluster_timeout(flags)
+
+
+def _clusters_file(which: argparse._MutuallyExclusiveGroup) -> None:
     which.add_argument(
         "--clusters", metavar="FILE", help=f"ask the clusters of this file; '': of ${VARIABLE}"
     )
+
+
+def _cluster_timeout(flags: argparse.ArgumentParser, what_for: str = "") -> None:
     flags.add_argument(
         "--cluster-timeout",
         type=_seconds,
         default=CLUSTER_TIMEOUT_S,
         metavar="S",
-        help=f"how long each of them may take; default: {CLUSTER_TIMEOUT_S:g}",
+        help=" ".join(filter(None, ("how long each of them may take", what_for)))
+        + f"; default: {CLUSTER_TIMEOUT_S:g}",
     )
 
 
@@ -173,6 +182,8 @@ def _report(flags: argparse.ArgumentParser) -> None:
     source = flags.add_mutually_exclusive_group(required=True)
     source.add_argument("--prometheus", metavar="URL", help="read what is missing from here")
     source.add_argument("--folder", metavar="DIR", help="read the tables of hours from here")
+    _clusters_file(source)
+    _cluster_timeout(flags, "for its first answer")
     flags.add_argument("--since", default="8d", help="8d, 36h, 2w or a date in UTC; default: 8d")
     flags.add_argument("--tenant", default="", help="only this tenant: a queue below the root")
 

@@ -6,10 +6,15 @@ from typing import Final
 from vc_egpu.usage.output.words import LANGUAGES
 
 FORMATS: Final = ("table", "json", "csv", "parquet", "html", "patch")
+CLUSTER_TIMEOUT_S: Final = 3.0
 MEANINGS: Final = (
     "Exit status: 0 done, 1 no report can be made of what is there, 2 wrong usage, "
-    "3 Prometheus does not answer, 130 interrupted."
+    "3 a Prometheus does not answer, 130 interrupted."
 )
+
+
+class UsageError(Exception):
+    """Flags that do not fit together; the text is for the user."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,6 +30,11 @@ def parser() -> argparse.ArgumentParser:
     )
     source.add_argument(
         "--folder", metavar="DIR", help="read the tables usage_hourly and queue_hourly from here"
+    )
+    source.add_argument(
+        "--clusters",
+        metavar="FILE",
+        help="read from the Prometheus of each cluster of this file; '': of $VC_EGPU_CLUSTERS",
     )
     flags.add_argument("--since", default="8d", help="8d, 36h, 2w or a date in UTC; default: 8d")
     flags.add_argument("--until", default="", help="a date in UTC; default: the last whole hour")
@@ -59,6 +69,13 @@ def parser() -> argparse.ArgumentParser:
         "--store", default="", metavar="DIR", help="where hours that were read are kept; default: the cache"
     )
     reading.add_argument("--cluster", default="", help="name of the cluster where no label says it")
+    reading.add_argument(
+        "--cluster-timeout",
+        type=_positive,
+        default=CLUSTER_TIMEOUT_S,
+        metavar="S",
+        help=f"with --clusters, how long each may take for its first answer; default: {CLUSTER_TIMEOUT_S:g}",
+    )
     reading.add_argument("--refresh", action="store_true", help="read all hours of the window again")
     reading.add_argument("--token-file", default="", metavar="FILE", help="bearer token for Prometheus")
     reading.add_argument("--ca-file", default="", metavar="FILE", help="authority of Prometheus' certificate")

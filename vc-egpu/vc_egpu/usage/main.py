@@ -5,14 +5,14 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from vc_egpu.usage.flags import parser
+from vc_egpu.usage.flags import UsageError, parser
+from vc_egpu.usage.loading import Loading, Sources
 from vc_egpu.usage.output.files import OutputError, write_tables, write_text
 from vc_egpu.usage.output.page import page
 from vc_egpu.usage.output.patches import manifests
@@ -21,12 +21,11 @@ from vc_egpu.usage.output.words import words
 from vc_egpu.usage.reports.prices import Prices, PricesError, read
 from vc_egpu.usage.reports.settings import Settings
 from vc_egpu.usage.reports.whole import Report, report
-from vc_egpu.usage.sources.fetch import Reader
-from vc_egpu.usage.sources.folder import FolderError, load
-from vc_egpu.usage.sources.pieces import Store, StoreError
-from vc_egpu.usage.sources.prometheus import Prometheus, PrometheusError
+from vc_egpu.usage.sources.folder import FolderError
+from vc_egpu.usage.sources.pieces import StoreError
+from vc_egpu.usage.sources.prometheus import PrometheusError
 from vc_egpu.usage.table.database import Database, DatabaseMissing, database
-from vc_egpu.usage.table.window import Window, WindowError, index_of, text_of, window_of
+from vc_egpu.usage.table.window import WindowError, text_of, window_of
 
 EXIT_OK: Final = 0
 EXIT_NOTHING: Final = 1
@@ -37,15 +36,18 @@ _GIB: Final = 1 << 30
 _FOLDERS: Final = frozenset({"csv", "parquet"})
 
 
-class UsageError(Exception):
-    """Flags that do not fit together; the text is for the user."""
+def main(
+    argv: list[str] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    sources: Sources | None = None,
+) -> int:
+    """Make one report; returns the exit status. ``sleep``: before Prometheus is asked again, in seconds.
 
-
-def main(argv: list[str] | None = None, sleep: Callable[[float], None] = time.sleep) -> int:
-    """Make one report; returns the exit status. ``sleep``: before Prometheus is asked again, in seconds."""
+    ``sources``: reads the file of ``--clusters``, which is not known without it.
+    """
     options = parser().parse_args(argv)
     try:
-        return _run(options, datetime.now(UTC), sleep)
+        return _run(options, datetime.now(UTC), sleep, sources)
     except (UsageError, WindowError, PricesError) as error:
         return _end(error, EXIT_USAGE)
     except PrometheusError as error:
@@ -64,7 +66,7 @@ def _end(error: object, status: int) -> int:
     return status
 
 
-def _run(options: Namespace, now: datetime, sleep: Callable[[float], None]) -> int:
+def _run(options: Namespace, now: datetime, sleep: Callable[[float], None], sources: Sources | None) -> int:
     window = window_of(options.since, options.until, now)
     zone = _zone(options.time_zone)
     if options.format in _FOLDERS and not options.output:
@@ -72,30 +74,14 @@ def _run(options: Namespace, now: datetime, sleep: Callable[[float], None]) -> i
     prices = read(Path(options.prices)) if options.prices else Prices()
     settings = Settings(charge=options.charge, host_memory_bytes=options.host_memory_gib * _GIB)
     with database(options.memory_mib) as db:
-        folder, notes = (Path(options.folder), []) if options.folder else _fetch(options, db, window, sleep)
-        loaded = load(db, folder, window, now)
+        notes, clusters = Loading(options, db, window, now, sleep).load(sources)
         made = report(
-            db, window, zone, settings, prices, tenant=options.tenant, notes=[*notes, *loaded.notes]
+            db, window, zone, settings, prices, tenant=options.tenant, notes=notes, clusters=clusters
         )
         if options.tenant and not made.tables["showback"]:
             raise UsageError(f"there is no tenant {options.tenant!r} with shares in this time")
         _write(options, db, made)
-    return EXIT_OK
-
-
-def _fetch(
-    options: Namespace, db: Database, window: Window, sleep: Callable[[float], None]
-) -> tuple[Path, list[str]]:
-    headers = {"Authorization": f"Bearer {_token(options.token_file)}"} if options.token_file else {}
-    server = Prometheus(options.prometheus, headers, options.ca_file, options.timeout_s, sleep)
-    store = Store(Path(options.store) if options.store else _cache(server.url, options.cluster))
-    store.claim(f"{server.url} {options.cluster}".strip())
-    if options.refresh:
-        store.forget(range(index_of(window.since), index_of(window.until)))
-    with _progress() as progress:
-        reader = Reader(server, store, db, options.cluster)
-        reader.read_missing(window, progress)
-    return store.folder, reader.notes()
+    return EXIT_NO_SERVER if clusters is not None and clusters.missing else EXIT_OK
 
 
 def _write(options: Namespace, db: Database, made: Report) -> None:
@@ -112,7 +98,7 @@ def _write(options: Namespace, db: Database, made: Report) -> None:
 
 
 def _json(made: Report, _language: str) -> str:
-    document = {
+    document: dict[str, Any] = {
         "since": text_of(made.window.since),
         "until": text_of(made.window.until),
         "timeZone": made.zone,
@@ -121,6 +107,12 @@ def _json(made: Report, _language: str) -> str:
         "notes": made.notes,
         "tables": made.tables,
     }
+    if made.clusters is not None:
+        document |= {
+            "asked": len(made.clusters.asked),
+            "answered": made.clusters.answered,
+            "unreachable": [{"cluster": one.cluster, "reason": one.reason} for one in made.clusters.missing],
+        }
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -151,43 +143,6 @@ def _zone(name: str) -> ZoneInfo:
         raise UsageError(
             f"there is no time zone {name!r}: Asia/Shanghai and Europe/Berlin are some"
         ) from None
-
-
-def _token(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the token cannot be read: {error}") from None
-
-
-def _cache(url: str, cluster: str) -> Path:
-    """A folder of the user's cache for each source."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    name = "".join(
-        letter if letter.isalnum() or letter in ".-" else "_" for letter in f"{url} {cluster}".strip()
-    )
-    return Path(base) / "vc-egpu" / "usage" / name
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; a line now and then where stderr is none."""
-    if not sys.stderr.isatty():
-        yield _lines
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("reading Prometheus"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("pieces", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _lines(done: int, total: int) -> None:
-    tenth = max(total // 10, 1)
-    if total and (done % tenth == 0 or done == total):
-        sys.stderr.write(f"reading Prometheus: {done} of {total} pieces\n")
 
 
 if __name__ == "__main__":

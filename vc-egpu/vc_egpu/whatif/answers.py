@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -124,8 +125,10 @@ def would_start(
     admission = next((one for one in plan.admissions if one.gang == gang.key), None)
     choice = plan.choices.get(gang.key, "")
     if admission is None and choice and any(shape.is_open for _, _, shape in asked.tasks):
-        answer = would_start(snapshot, policy, now, Asked(gang, _made_with(choice, asked.tasks)), changes)
-        return replace(answer, message=f"takes {choice}; {answer.message}")
+        made = Asked(gang, _made_with(choice, asked.tasks))
+        with suppress(OutOfTimeError):
+            answer = would_start(snapshot, policy, now, made, changes, step=step)
+            return replace(answer, message=f"takes {choice}; {answer.message}")
     verdict = plan.verdicts.get(gang.key)
     reason = verdict.reason.value if verdict is not None else Reason.WAITING_FOR_MEMBERS.value
     message = verdict.message if verdict is not None else ""

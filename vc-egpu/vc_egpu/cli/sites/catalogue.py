@@ -4,7 +4,7 @@ The file::
 
     clusters:
       - {name: hz1, title: Hangzhou 1, city: Hangzhou, kubeconfig: ~/.kube/hz1}
-      - {name: sh1, city: Shanghai, context: sh1}
+      - {name: sh1, city: Shanghai, context: sh1, prometheus: {url: "http://prometheus.sh1:9090"}}
     links:
       - {between: [hz1, sh1], mbitPerS: 10000}
 """
@@ -32,6 +32,18 @@ class CatalogueError(Exception):
     """There is no list of clusters that can be used; the text names the file and the field."""
 
 
+class Metrics(BaseModel):
+    """The Prometheus that scrapes a cluster's stack. Files are named as ``kubeconfig`` is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    url: Annotated[str, StringConstraints(min_length=1, max_length=2000)]
+    token_file: Annotated[str, Field(alias="tokenFile", max_length=4096)] = ""
+    """With a bearer token; empty: none is sent."""
+    ca_file: Annotated[str, Field(alias="caFile", max_length=4096)] = ""
+    """The authority of its certificate; empty: those of the machine."""
+
+
 class Site(BaseModel):
     """One cluster, as the user reaches it."""
 
@@ -43,6 +55,8 @@ class Site(BaseModel):
     kubeconfig: _Text | None = None
     """A path; None: the usual one. ``~`` is the home folder, and a relative one stands next to the file."""
     context: Annotated[str, StringConstraints(max_length=253)] | None = None
+    prometheus: Metrics | None = None
+    """What reports of use are made from."""
 
 
 class Link(BaseModel):
@@ -126,7 +140,16 @@ def chosen(clusters: str | None, kubeconfig: str | None, *, all_contexts: bool) 
 
 
 def _beside(site: Site, folder: Path) -> Site:
-    if site.kubeconfig is None:
-        return site
-    path = Path(site.kubeconfig).expanduser()
-    return site.model_copy(update={"kubeconfig": str(path if path.is_absolute() else folder / path)})
+    changes: dict[str, object] = {}
+    if site.kubeconfig is not None:
+        changes["kubeconfig"] = _path(site.kubeconfig, folder)
+    if site.prometheus is not None:
+        names = ("token_file", "ca_file")
+        files = {name: _path(value, folder) for name in names if (value := getattr(site.prometheus, name))}
+        changes["prometheus"] = site.prometheus.model_copy(update=files)
+    return site.model_copy(update=changes)
+
+
+def _path(text: str, folder: Path) -> str:
+    path = Path(text).expanduser()
+    return str(path if path.is_absolute() else folder / path)

@@ -75,6 +75,10 @@ def proposals(document: object) -> tuple[Proposal, ...]:
     rows = tables.get("right_sizes") if isinstance(tables, Mapping) else None
     if not isinstance(rows, list):
         raise CannotResizeError("the file has no table right_sizes: is it a report?")
+    clusters = sorted({str(row.get("cluster", "")) for row in rows if isinstance(row, Mapping)})
+    if len(clusters) > 1:
+        # A service of the same name in another cluster would get this one's size.
+        raise CannotResizeError(f"the report is of {', '.join(clusters)}: make one of this cluster alone")
     return tuple(_proposal(number, row) for number, row in enumerate(rows))
 
 

@@ -32,5 +32,25 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
     flags.add_argument("--first-start", action="store_true", required=True, help="the only rule there is")
     flags.add_argument("--dry-run", action="store_true", help="show the clusters in order, and send nothing")
     flags.add_argument(
-        "--submit-id", default="", metavar="ID", help="go on with an earlier try whose outcome was unclear"
+        "--submit-id",
+        default="",
+        metavar="[CLUSTER/]ID",
+        help="go on with an earlier try whose outcome was unclear, in that cluster alone where it is named",
     )
+    flags.add_argument(
+        "--unclear-timeout",
+        type=_not_negative,
+        default=UNCLEAR_S,
+        metavar="S",
+        help=f"how long a cluster is asked again whether it took the Job; default: {UNCLEAR_S:g}",
+    )
+
+
+def _not_negative(text: str) -> float:
+    try:
+        found = float(text.removesuffix("s"))
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: 60 and 60s are")
+    return found

@@ -13,7 +13,7 @@ from vc_egpu.cli.foresight.flags import CannotForeseeError
 from vc_egpu.cli.foresight.run import foresee
 from vc_egpu.cli.sites.catalogue import Catalogue, Site
 from vc_egpu.cli.sites.fan_out import Heard, ask
-from vc_egpu.cli.submit.flags import ASK_TIMEOUT_S, UNCLEAR_S, CannotSubmitError
+from vc_egpu.cli.submit.flags import ASK_TIMEOUT_S, CannotSubmitError
 from vc_egpu.cli.submit.ranking import Offer, ranked
 from vc_egpu.cli.submit.sending import SUBMIT_ID, Sent, look, send
 from vc_egpu.cli.submit.shown import Submitted
@@ -40,16 +40,27 @@ def run(catalogue: Catalogue, options: argparse.Namespace) -> tuple[Submitted, i
     """What was done, and the exit status. Raises :class:`CannotSubmitError`."""
     job = _job(options)
     sites = {site.name: site for site in catalogue.clusters}
+    if (cluster := _tried_in(options)) is not None:
+        if cluster not in sites:
+            raise CannotSubmitError(f"--submit-id names {cluster!r}, which is not among the clusters")
+        return _again(sites[cluster], job, options)
     if found := _earlier(catalogue, job, options):
         return found, EXIT_OK if found.state == "was there" else EXIT_NO_CLUSTER
     offers = ranked(_offers(catalogue, job, options))
     if options.dry_run:
         return _done(job, "not sent", offers, why="--dry-run"), EXIT_OK
+    return _to_the_first(sites, job, offers, options)
+
+
+def _to_the_first(
+    sites: Mapping[str, Site], job: Json, offers: tuple[Offer, ...], options: argparse.Namespace
+) -> tuple[Submitted, int]:
+    """Send it to the first that takes it. One that refuses it after all lets the next be tried."""
     refused: list[str] = []
     for offer in offers:
         if not offer.takes_it:
             continue
-        sent = _sent(sites[offer.cluster], job)
+        sent = _sent(sites[offer.cluster], job, options)
         if sent.state == "none":  # the cluster said so itself: another one may have it
             refused.append(f"{offer.cluster}: {sent.why}")
             continue
@@ -57,10 +68,38 @@ def run(catalogue: Catalogue, options: argparse.Namespace) -> tuple[Submitted, i
             return _done(job, "sent", offers, offer.cluster), EXIT_OK
         if sent.state == "another":
             return _done(job, "not sent", offers, offer.cluster, sent.why), EXIT_FOUND
-        again = f"--submit-id {job['metadata']['annotations'][SUBMIT_ID]}"
-        why = f"{sent.why}. Nothing else was tried. Ask again with {again}"
-        return _done(job, "unclear", offers, offer.cluster, why), EXIT_NO_CLUSTER
+        return _unclear(job, offers, offer.cluster, sent.why), EXIT_NO_CLUSTER
     return _done(job, "not sent", offers, why="; ".join(refused) or "no cluster takes it"), EXIT_FOUND
+
+
+def _tried_in(options: argparse.Namespace) -> str | None:
+    """The cluster that an earlier try was sent to, where the user names it."""
+    cluster, slash, _ = options.submit_id.rpartition("/")
+    return cluster if slash else None
+
+
+def _again(site: Site, job: Json, options: argparse.Namespace) -> tuple[Submitted, int]:
+    """Go on with a try that was sent to this cluster. The create may still be on its way there.
+
+    A name can be there only once. So to send it there again makes no second one, and in another cluster it
+    would.
+    """
+    (heard,) = ask((site,), lambda site: look(_connected(site), job), options.cluster_timeout)
+    seen = heard.answer or Sent("unclear", _trouble(heard.error)[1])
+    sent = _sent(site, job, options) if seen.state == "none" else seen
+    match sent.state:
+        case "there":
+            state = "was there" if seen.state == "there" else "sent"
+            return _done(job, state, (), site.name), EXIT_OK
+        case "unclear":
+            return _unclear(job, (), site.name, sent.why), EXIT_NO_CLUSTER
+        case _:
+            return _done(job, "not sent", (), site.name, sent.why), EXIT_FOUND
+
+
+def _unclear(job: Json, offers: tuple[Offer, ...], cluster: str, why: str) -> Submitted:
+    again = f"--submit-id {cluster}/{job['metadata']['annotations'][SUBMIT_ID]}"
+    return _done(job, "unclear", offers, cluster, f"{why}. Nothing else was tried. Ask again with {again}")
 
 
 def _job(options: argparse.Namespace) -> Json:
@@ -76,7 +115,7 @@ def _job(options: argparse.Namespace) -> Json:
         raise CannotSubmitError("only a Volcano Job with a name of its own (metadata.name) can be submitted")
     metadata["namespace"] = metadata.get("namespace") or options.namespace or "default"
     marks = dict(metadata.get("annotations") or {})
-    marks[SUBMIT_ID] = options.submit_id or str(uuid.uuid4())
+    marks[SUBMIT_ID] = options.submit_id.rpartition("/")[2] or str(uuid.uuid4())
     metadata["annotations"] = marks
     return job
 
@@ -170,9 +209,9 @@ def _trouble(error: Exception | None) -> tuple[str, str]:
             return "cannot tell", f"{type(error).__name__}: {error}"
 
 
-def _sent(site: Site, job: Mapping[str, Any]) -> Sent:
+def _sent(site: Site, job: Mapping[str, Any], options: argparse.Namespace) -> Sent:
     try:
-        return send(_connected(site), dict(job), UNCLEAR_S)
+        return send(_connected(site), dict(job), options.unclear_timeout)
     except ConfigError as error:
         return Sent("none", str(error))
 

@@ -10,7 +10,7 @@ from vc_egpu.usage.reports.whole import OF_ALL_TENANTS, TABLES, Report
 from vc_egpu.usage.table.columns import Column
 from vc_egpu.usage.table.database import Database, quoted
 
-_MADE_IN_PYTHON: Final = frozenset({"pairs", "summary"})
+_MADE_IN_PYTHON: Final = frozenset({"pairs", "summary", "clusters"})
 
 
 class OutputError(Exception):

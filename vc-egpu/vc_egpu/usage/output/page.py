@@ -6,7 +6,7 @@ from html import escape
 from typing import Any, Final
 
 from vc_egpu.usage.output.charts import area_and_line, bars, week
-from vc_egpu.usage.output.words import SHOWN, Words
+from vc_egpu.usage.output.words import DRAWN, Words, partial, shown
 from vc_egpu.usage.reports.whole import Report
 from vc_egpu.usage.table.window import text_of
 
@@ -51,27 +51,30 @@ def page(report: Report, words: Words) -> str:
     currency = words.text("currency").format(currency=report.currency)
     tenant = f"<p>{escape(words.text('of_tenant').format(tenant=report.tenant))}</p>" if report.tenant else ""
     contents = " ".join(f'<a href="#{table}">{escape(words.title(table))}</a>' for table in report.tables)
-    sections = "".join(_section(table, rows, words) for table, rows in report.tables.items())
+    several = report.clusters is not None
+    sections = "".join(_section(table, rows, words, several) for table, rows in report.tables.items())
+    missing = "".join(f"<p><strong>{escape(text)}</strong></p>" for text in partial(report, words))
     return (
         f'<!DOCTYPE html>\n<html lang="{words.language}"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(heading)}</title><style>{_STYLE}</style></head>"
         f"<body><main><h1>{escape(heading)}</h1>"
-        f"<p>{escape(span)}</p><p>{escape(currency)}</p>{tenant}"
+        f"<p>{escape(span)}</p><p>{escape(currency)}</p>{tenant}{missing}"
         f'<nav aria-label="{escape(words.text("table_of"))}">{contents}</nav>{sections}'
         f"{_notes(report, words)}"
         "</main></body></html>\n"
     )
 
 
-def _section(table: str, rows: Sequence[Mapping[str, Any]], words: Words) -> str:
+def _section(table: str, rows: Sequence[Mapping[str, Any]], words: Words, several: bool) -> str:  # noqa: FBT001
     head = f'<section id="{table}"><h2>{escape(words.title(table))}</h2><p>{escape(words.remark(table))}</p>'
     if not rows:
         return f"{head}<p>{escape(words.text('nothing'))}</p></section>"
+    columns = shown(table, rows[0], several=several) if table not in DRAWN else ()
     match table:
         case "summary":
-            body = _facts(rows[0], words)
+            body = _facts(columns, rows[0], words)
         case "gains_by_hour":
             points = [(row["hour_start"], row["unshared_cards"], row["used_cards"]) for row in rows]
             names = (words.text("unshared"), words.text("in_use"))
@@ -79,22 +82,21 @@ def _section(table: str, rows: Sequence[Mapping[str, Any]], words: Words) -> str
         case "idle_windows":
             body = _weeks(rows, words)
         case "showback":
-            body = _table(table, rows, words) + bars(_by_tenant(rows, words), words.text("costs_chart"))
+            body = _table(columns, rows, words) + bars(_by_tenant(rows, words), words.text("costs_chart"))
         case _:
-            body = _table(table, rows, words)
+            body = _table(columns, rows, words)
     return f"{head}{body}</section>"
 
 
-def _facts(row: Mapping[str, Any], words: Words) -> str:
+def _facts(columns: Sequence[str], row: Mapping[str, Any], words: Words) -> str:
     facts = "".join(
         f"<div><dt>{escape(words.head(column))}</dt><dd>{escape(words.value(column, row[column]))}</dd></div>"
-        for column in SHOWN["summary"]
+        for column in columns
     )
     return f"<dl>{facts}</dl>"
 
 
-def _table(table: str, rows: Sequence[Mapping[str, Any]], words: Words) -> str:
-    columns = SHOWN[table]
+def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], words: Words) -> str:
     shown = rows[:MOST_ROWS]
     numbers = {column for column in columns if any(isinstance(row[column], int | float) for row in shown)}
     marks = {column: ' class="number"' if column in numbers else "" for column in columns}

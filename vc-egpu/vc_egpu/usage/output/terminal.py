@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from rich.cells import cell_len
 
-from vc_egpu.usage.output.words import DRAWN, SHOWN, Words
+from vc_egpu.usage.output.words import DRAWN, Words, partial, shown
 from vc_egpu.usage.reports.whole import Report
 from vc_egpu.usage.table.window import text_of
 
@@ -22,15 +22,18 @@ def lines(report: Report, words: Words, most_rows: int = MOST_ROWS) -> Iterator[
     yield f"{words.text('heading')}. {span}"
     if report.tenant:
         yield words.text("of_tenant").format(tenant=plain(report.tenant))
+    several = report.clusters is not None
+    yield from map(plain, partial(report, words))
     for table, rows in report.tables.items():
         if table in DRAWN:
             continue
         yield ""
         yield f"{words.title(table)}. {words.remark(table)}"
         if table == "summary":
-            yield from _facts(rows[0], words)
+            yield from _facts(rows[0], words, several)
         else:
-            yield from _table(table, rows, words, most_rows)
+            columns = shown(table, rows[0], several=several) if rows else ()
+            yield from _table(columns, rows, words, most_rows)
     yield ""
     yield words.text("currency").format(currency=report.currency)
     if report.notes:
@@ -44,18 +47,20 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def _facts(row: Mapping[str, Any], words: Words) -> Iterator[str]:
-    heads = [words.head(column) for column in SHOWN["summary"]]
+def _facts(row: Mapping[str, Any], words: Words, several: bool) -> Iterator[str]:  # noqa: FBT001
+    columns = shown("summary", row, several=several)
+    heads = [words.head(column) for column in columns]
     widest = max(map(cell_len, heads))
-    for column, head in zip(SHOWN["summary"], heads, strict=True):
+    for column, head in zip(columns, heads, strict=True):
         yield f"  {head}{' ' * (widest - cell_len(head))}{_GAP}{words.value(column, row[column])}"
 
 
-def _table(table: str, rows: Sequence[Mapping[str, Any]], words: Words, most_rows: int) -> Iterator[str]:
+def _table(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], words: Words, most_rows: int
+) -> Iterator[str]:
     if not rows:
         yield f"  {words.text('nothing')}"
         return
-    columns = SHOWN[table]
     cells = [[words.head(column) for column in columns]]
     cells += [[_cell(words.value(column, row[column])) for column in columns] for row in rows[:most_rows]]
     widths = [max(cell_len(row[place]) for row in cells) for place in range(len(columns))]

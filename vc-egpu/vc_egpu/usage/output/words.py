@@ -1,11 +1,12 @@
 """Numbers and names as people read them, and the texts of each language."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
+from vc_egpu.usage.reports.whole import Report
 from vc_egpu.usage.table.columns import EVICTION_CAUSES
 
 LANGUAGES: Final = ("en", "zh-Hans")
@@ -66,6 +67,29 @@ _KINDS: Final = frozenset({"advice", "method", "tenant", "queue"})
 """Columns with words of ours among their values."""
 
 
+def shown(table: str, row: Mapping[str, Any], *, several: bool) -> tuple[str, ...]:
+    """The columns that people are shown of a table with rows such as this one.
+
+    ``several``: the report is of several clusters, and each row says of which one.
+    """
+    columns = SHOWN[table]
+    if not several or "cluster" in columns:
+        return columns
+    if table == "summary":
+        return (*OF_SEVERAL, *columns)
+    return ("cluster", *columns) if "cluster" in row else columns
+
+
+def partial(report: Report, words: Words) -> Iterator[str]:
+    """A sentence for each cluster that no sum has, and one for what the sums are over."""
+    clusters = report.clusters
+    if clusters is None or not clusters.missing:
+        return
+    for one in clusters.missing:
+        yield words.text("missing").format(cluster=one.cluster, reason=one.reason)
+    yield words.text("partial").format(answered=clusters.answered, asked=len(clusters.asked))
+
+
 def words(language: str) -> Words:
     """The texts of a language; each is one of :data:`LANGUAGES`."""
     text = resources.files("vc_egpu.usage").joinpath("output", f"texts.{language}.json").read_text("utf-8")
@@ -77,6 +101,10 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "cards", "card_hours", "granted_card_hours", "compute_used_card_hours",
         "idle_card_hours_of_shares", "memory_slack_ratio", "saved_card_hours",
         "could_save_card_hours_per_week",
+    ),
+    "clusters": (
+        "cluster", "missing", "cards", "card_hours", "granted_card_hours", "compute_used_card_hours",
+        "idle_card_hours_of_shares", "saved_card_hours",
     ),
     "idle_services": (
         "tenant", "namespace", "service", "model", "held_card_hours", "idle_card_hours", "idle_ratio",
@@ -115,5 +143,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 """The columns that people are shown of each table, in their order. Files have all of them."""
+OF_SEVERAL: Final = ("clusters_asked", "clusters_answered", "clusters_missing")
+"""Columns of the summary that stand before the others where several clusters were asked."""
 DRAWN: Final = frozenset({"idle_windows", "gains_by_hour"})
 """Tables that people are shown as pictures only."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from vc_egpu.usage.reports.clusters import Clusters, rows_of
 from vc_egpu.usage.reports.pairs import Pair, candidates_of, pairs
 from vc_egpu.usage.reports.prices import BILLING_COLUMNS, PRICE_COLUMNS, Prices
 from vc_egpu.usage.reports.settings import COLUMNS, Settings
@@ -26,6 +27,7 @@ SCRIPTS: Final = (
 )
 TABLES: Final = (
     "summary",
+    "clusters",
     "idle_services",
     "idle_windows",
     "idle_cards",
@@ -38,7 +40,7 @@ TABLES: Final = (
     "queue_waits",
 )
 """The tables of a report, in the order in which people read them."""
-OF_ALL_TENANTS: Final = frozenset({"summary", "idle_cards", "gains", "gains_by_hour"})
+OF_ALL_TENANTS: Final = frozenset({"summary", "clusters", "idle_cards", "gains", "gains_by_hour"})
 """Tables about cards that tenants share: a tenant's report has none of them."""
 _MOST_WINDOWS: Final = 50
 """Idle hours by weekday are shown for so many services."""
@@ -52,6 +54,8 @@ _CALENDAR: Final = (
 _SERVICES: Final = tuple(Column(name, "VARCHAR") for name in ("gang", "pod", "service", "kind"))
 _TENANTS: Final = tuple(Column(name, "VARCHAR") for name in ("cluster", "queue", "tenant"))
 _ROOT: Final = "root"
+
+_MADE_IN_PYTHON: Final = frozenset({"summary", "clusters", "idle_windows", "pairs"})
 
 Rows = list[dict[str, Any]]
 
@@ -67,6 +71,8 @@ class Report:
     """The only tenant that it tells of; empty for all."""
     notes: tuple[str, ...]
     tables: Mapping[str, Rows]
+    clusters: Clusters | None = None
+    """Which clusters the sums are over; None: one source was read, and nothing is known of others."""
 
 
 def prepare(database: Database, window: Window, zone: ZoneInfo, settings: Settings, prices: Prices) -> None:
@@ -109,6 +115,7 @@ def report(
     *,
     tenant: str = "",
     notes: Sequence[str] = (),
+    clusters: Clusters | None = None,
 ) -> Report:
     """The report of a database whose ``usage_hourly`` and ``queue_hourly`` are filled."""
     prepare(database, window, zone, settings, prices)
@@ -120,11 +127,14 @@ def report(
     )
     tables: dict[str, Rows] = {"pairs": [_pair_row(pair, zone) for pair in found]}
     for table in TABLES:
-        if table not in {"pairs", "summary", "idle_windows"}:
+        if table not in _MADE_IN_PYTHON:
             tables[table] = database.rows(f"SELECT * FROM {table}")  # noqa: S608 - names of ours
     tables["idle_windows"] = _windows_of(database, tenant)
     said = [*notes, *_notes(database, prices)]
     tables["summary"] = [_summary(database, tables)]
+    if clusters is not None:
+        tables["summary"][0] |= clusters.in_short()
+        tables["clusters"] = rows_of(database, clusters)
     if tenant:
         tables = {
             name: _of_tenant(rows, tenant) for name, rows in tables.items() if name not in OF_ALL_TENANTS
@@ -132,7 +142,7 @@ def report(
     ordered: dict[str, Rows] = {
         name: [_readable(row) for row in tables[name]] for name in TABLES if name in tables
     }
-    return Report(window, zone.key, prices.currency, tenant, tuple(said), ordered)
+    return Report(window, zone.key, prices.currency, tenant, tuple(said), ordered, clusters)
 
 
 def _tenants(queues: Iterable[Mapping[str, Any]]) -> Rows:

@@ -77,14 +77,19 @@ class Prometheus:
         self._pool = urllib3.PoolManager(timeout=timeout, retries=False, headers=headers, **trusted)
         self.url = address._replace(auth=None, query=None, fragment=None).url.rstrip("/")
 
+    def ping(self) -> None:
+        """One small query, asked once. Raises :class:`PrometheusError` that says why there is no answer."""
+        fields = {"query": "vector(1)", "start": "0", "end": "0", "step": str(STEP_S)}
+        _answer_of(self._ask(fields, tries=1))
+
     def minutes(self, query: str, first_end_s: int, last_end_s: int) -> Answer:
         """The values of a query at the end of each minute, both ends in seconds since 1970 and included."""
         fields = {"query": query, "start": str(first_end_s), "end": str(last_end_s), "step": str(STEP_S)}
         return _answer_of(self._ask(fields))
 
-    def _ask(self, fields: Mapping[str, str]) -> bytes:
+    def _ask(self, fields: Mapping[str, str], tries: int = _TRIES) -> bytes:
         error: PrometheusError = PrometheusError(self.url)
-        for turn in range(_TRIES):
+        for turn in range(tries):
             if turn:
                 self.sleep(_FIRST_WAIT_S * 2 ** (turn - 1))
             try:

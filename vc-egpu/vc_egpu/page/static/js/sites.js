@@ -6,6 +6,7 @@ import { ago, memory, moment, number, percent, t } from "./texts.js";
 
 const EVERY_MS = 2000;
 const SOON_MS = 15000;
+const WHILE_ASKING_MS = 250; // clusters answer one after the other just after the page was opened
 
 export class SitesView {
   /** @param {HTMLElement} root @param {(connection: "live" | "lost") => void} tell */
@@ -15,6 +16,9 @@ export class SitesView {
     this.last = "";
     this.drawn = 0;
     this.open = true;
+    this.asking = false;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.again = undefined;
     fill(root, h("h1", null, t("sites.title")), this.body);
     fill(this.body, h("p", { class: "quiet" }, t("loading")));
     this.timer = setInterval(() => { if (!document.hidden) this.look(); }, EVERY_MS);
@@ -30,6 +34,8 @@ export class SitesView {
       if (text !== this.last || Date.now() - this.drawn > SOON_MS) this.draw(JSON.parse(text)); // "a minute ago" goes on
       this.last = text;
       this.tell("live");
+      clearTimeout(this.again);
+      if (this.asking) this.again = setTimeout(() => { if (!document.hidden) this.look(); }, WHILE_ASKING_MS);
     } catch {
       if (this.open) this.tell("lost");
     }
@@ -38,6 +44,7 @@ export class SitesView {
   /** @param {any} report */
   draw(report) {
     this.drawn = Date.now();
+    this.asking = report.clusters.some((/** @type {any} */ one) => one.state === "asking");
     const names = new Map(report.clusters.map((/** @type {any} */ one) => [one.name, called(one)]));
     const missing = report.clusters.filter((/** @type {any} */ one) => one.state !== "ok").map(called);
     const cities = new Map();
@@ -62,6 +69,7 @@ export class SitesView {
   leave() {
     this.open = false;
     clearInterval(this.timer);
+    clearTimeout(this.again);
   }
 }
 
