@@ -4,6 +4,7 @@ Real nodes get theirs from the node agent, which reads the fake NVML library; a 
 its inventory is written on it as an agent would have written it.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
@@ -34,9 +35,24 @@ def offered(cards: int, model: str = "h20", memory_mib: int = H20_MEMORY_MIB) ->
     }
 
 
-def nvml_state(node: str, cards: int, product: str = "NVIDIA H20", memory_mib: int = H20_MEMORY_MIB) -> str:
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The driver that a node's fake library tells of."""
+
+    version: str = "570.124.06"
+    cuda: int = 12080
+    """The CUDA that it offers, as NVML writes it: 12080 is 12.8."""
+
+
+def nvml_state(
+    node: str,
+    cards: int,
+    product: str = "NVIDIA H20",
+    memory_mib: int = H20_MEMORY_MIB,
+    driver: Driver = Driver(),
+) -> str:
     """What the fake driver library of a real node reads: see ``device-plugin/native/fake/state.h``."""
-    lines = ["driver=570.124.06", "cuda=12080"]
+    lines = [f"driver={driver.version}", f"cuda={driver.cuda}"]
     for i in range(cards):
         lines += [
             f"card=GPU-{node}-{i}",

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from image.build import build as build_image
@@ -17,7 +18,7 @@ from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.names import shared_resource
 
 from stack import verify
-from stack.fakes import nvml_state
+from stack.fakes import Driver, nvml_state
 from stack.kit import Json, Kit, StoryError
 from stack.trouble import unready_pods
 
@@ -56,13 +57,15 @@ class Stack:
         *,
         cards_per_node: int = 4,
         overlay: Path = OVERLAY,
+        drivers: Mapping[str, Driver] = MappingProxyType({}),
         say: Callable[[str], None] = lambda _line: None,
     ) -> Self:
         """Fake cards on every real node, manifests; returns when all of it is ready. The nodes have
-        :func:`stack_images` from the start."""
+        :func:`stack_images` from the start. ``drivers``: by node, where it is another one."""
         stack = cls.of(cluster)
         for node in cluster.nodes:
-            stack.put_cards(node, nvml_state(node.name, cards_per_node))
+            told = drivers.get(node.name, Driver())
+            stack.put_cards(node, nvml_state(node.name, cards_per_node, driver=told))
             if overlay in (ISOLATED, VOLCANO_ISOLATED):
                 stack.put_file(node, BUILT / "libcuda.so.1")
                 driver = stack.driver_of(node, cards_per_node)
