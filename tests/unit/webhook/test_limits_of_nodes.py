@@ -8,7 +8,7 @@ from unit.webhook.world import Json, container, context, create, job, pod, task
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 from vc_egpu.webhook.protocol.context import Context
-from vc_egpu.webhook.protocol.offers import Offer, Offers, offers_of
+from vc_egpu.webhook.protocol.offers import Offer, Offers, cards_of, offers_of
 from vc_egpu.webhook.reviews.jobs.review import review_job
 from vc_egpu.webhook.reviews.pods import review_pod
 
@@ -124,7 +124,7 @@ def card(**more: object) -> NodeCard:
     ids=["stretched", "bare", "not offered", "native", "no cards", "no agent", "no JSON", "nothing"],
 )
 def test_what_a_node_says(annotations: Json, found: dict[str, Offer]) -> None:
-    assert offers_of(annotations) == found
+    assert offers_of(cards_of(annotations)) == found
 
 
 def test_nothing_is_known_before_nodes_are_listed() -> None:

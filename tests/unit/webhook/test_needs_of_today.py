@@ -7,7 +7,7 @@ import pytest
 from unit.webhook.world import Json, container, context, create, job, pod, task
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
-from vc_egpu.webhook.protocol.offers import Offers, facts_of, offers_of
+from vc_egpu.webhook.protocol.offers import Offers, cards_of, facts_of, offers_of
 from vc_egpu.webhook.reviews.jobs.review import review_job
 from vc_egpu.webhook.reviews.pods import review_pod
 from vc_egpu.webhook.serving.caches import slim_node
@@ -24,8 +24,8 @@ def node(cuda: str, model: str = H20, mode: str = "shared", **labels: str) -> Js
 def offers(*nodes: Json) -> Offers:
     found = Offers()
     for number, each in enumerate(nodes):
-        facts = facts_of(each["annotations"], each["labels"])
-        found.put(f"n{number}", offers_of(each["annotations"]), facts)
+        told = cards_of(each["annotations"])
+        found.put(f"n{number}", offers_of(told), facts_of(told, each["labels"]))
     return found
 
 
@@ -99,7 +99,8 @@ def test_nodes_that_change_and_go_are_counted_as_they_are() -> None:
     known = offers(node("12.2"))
     assert told(of("cuda>=13.0"), known)
     newer = node("13.0")
-    known.put("n0", offers_of(newer["annotations"]), facts_of(newer["annotations"], {}))
+    renewed = cards_of(newer["annotations"])
+    known.put("n0", offers_of(renewed), facts_of(renewed, {}))
     assert not told(of("cuda>=13.0"), known)
     known.put("n0", {})
     assert known.crowd([H20]) == frozenset()

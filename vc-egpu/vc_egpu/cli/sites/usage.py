@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from vc_egpu.cli.sites.catalogue import CatalogueError, Site, chosen
 from vc_egpu.cli.sites.fan_out import Heard, ask
@@ -50,6 +51,5 @@ def _source(site: Site, options: argparse.Namespace) -> Source:
 def _heard(heard: Heard[Source], options: argparse.Namespace) -> Source:
     if heard.answer is not None:
         return heard.answer
-    own = _source(heard.site, options)
     reason = f"no answer within {options.cluster_timeout:g} s" if heard.error is None else str(heard.error)
-    return Source(own.cluster, own.url, own.token_file, own.ca_file, reason)
+    return replace(_source(heard.site, options), trouble=reason)

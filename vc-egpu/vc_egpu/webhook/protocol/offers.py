@@ -24,26 +24,25 @@ class Offer:
     """Containers get the library that keeps them to their share."""
 
 
-def offers_of(annotations: Mapping[str, object]) -> dict[str, Offer]:
-    """By model, what a Node's annotations tell. Empty where it gives no shares, or they cannot be read."""
-    told = _cards_of(annotations)
+def cards_of(annotations: Mapping[str, object]) -> NodeCards | None:
+    """What a Node's agent tells; None where it tells nothing that can be read."""
+    try:
+        return NodeCards.decode(str(annotations.get(names.NODE_CARDS) or ""))
+    except AnnotationError:
+        return None
+
+
+def offers_of(told: NodeCards | None) -> dict[str, Offer]:
+    """By model, what a Node offers. Empty where it gives no shares."""
     if told is None or told.mode != "shared":
         return {}
     kept = {card.model: card.isolation == LIBRARY for card in told.cards if card.offered or card.held}
     return {model: Offer(told.memory_ratio > 1, enforced) for model, enforced in kept.items()}
 
 
-def facts_of(annotations: Mapping[str, object], labels: Mapping[str, str]) -> Facts:
-    """What a Node's agent and its labels tell of its software; none where the annotation cannot be read."""
-    told = _cards_of(annotations)
+def facts_of(told: NodeCards | None, labels: Mapping[str, str]) -> Facts:
+    """What a Node's agent and its labels tell of its software; none where the agent tells nothing."""
     return NO_FACTS if told is None else environment(told, labels)
-
-
-def _cards_of(annotations: Mapping[str, object]) -> NodeCards | None:
-    try:
-        return NodeCards.decode(str(annotations.get(names.NODE_CARDS) or ""))
-    except AnnotationError:
-        return None
 
 
 @dataclass(slots=True)

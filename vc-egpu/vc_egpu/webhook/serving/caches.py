@@ -23,7 +23,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.makers import controller_in
 from vc_egpu.volcano.words.resource_names import asked_in
 from vc_egpu.webhook.protocol.context import QueueTree
-from vc_egpu.webhook.protocol.offers import Offers, facts_of, offers_of
+from vc_egpu.webhook.protocol.offers import Offers, cards_of, facts_of, offers_of
 from vc_egpu.webhook.reviews.jobs.tasks import asks_for_cards
 
 Json = dict[str, Any]
@@ -66,10 +66,10 @@ def slim_job(document: Json) -> Json:
 def slim_node(document: Json) -> Json:
     """Keep what a Node offers of each model, and its software: the annotation that says so has kilobytes."""
     metadata = document.get("metadata") or {}
-    annotations = metadata.get("annotations") or {}
+    told = cards_of(metadata.get("annotations") or {})
     kept = {key: metadata[key] for key in ("name", "resourceVersion") if key in metadata}
-    facts = facts_of(annotations, metadata.get("labels") or {})
-    return {"metadata": kept, "offers": offers_of(annotations), "facts": facts}
+    facts = facts_of(told, metadata.get("labels") or {})
+    return {"metadata": kept, "offers": offers_of(told), "facts": facts}
 
 
 class Caches:
