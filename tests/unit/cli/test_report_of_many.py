@@ -167,7 +167,7 @@ def test_the_quick_look_knows_it_too(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(sites.folder / "cache"))
     sites.servers["xian"].fault = lambda _fields, _number: UNAUTHORIZED
-    words = ["report", "--clusters", str(sites.file), "--since", "2026-11-02T00:00", "-o", "json"]
+    words = ["report", "--clusters", str(sites.file), *HALF_DAY, "-o", "json"]
     status = kubectl.main([*words, "--cluster-timeout", "5"])
     told = json.loads(capsys.readouterr().out)
     assert (status, told["answered"]) == (exit_status.EXIT_NO_CLUSTER, 2)

@@ -156,7 +156,8 @@ def _report(options: argparse.Namespace) -> int:
     named = {"clusters": options.clusters, "prometheus": options.prometheus, "folder": options.folder}
     source = [f"--{flag}={value}" for flag, value in named.items() if value is not None]
     reports = importlib.import_module("vc_egpu.cli.sites.usage")
-    flags = [f"--since={options.since}", f"--tenant={options.tenant}", f"--format={options.output}"]
+    flags = [f"--since={options.since}", f"--until={options.until}"]
+    flags += [f"--tenant={options.tenant}", f"--format={options.output}"]
     flags.append(f"--cluster-timeout={options.cluster_timeout}")
     status: int = reports.main([*source, *flags])
     return status

@@ -185,6 +185,7 @@ def _report(flags: argparse.ArgumentParser) -> None:
     _clusters_file(source)
     _cluster_timeout(flags, "for its first answer")
     flags.add_argument("--since", default="8d", help="8d, 36h, 2w or a date in UTC; default: 8d")
+    flags.add_argument("--until", default="", help="a date in UTC; default: the last whole hour")
     flags.add_argument("--tenant", default="", help="only this tenant: a queue below the root")
 
 
