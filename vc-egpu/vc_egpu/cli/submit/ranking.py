@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from vc_egpu.whatif.answers import Answer
+
 Chance = Literal["starts", "makes room", "waits", "refused", "cannot tell"]
 """The last two are never sent to."""
 _ORDER: dict[Chance, int] = {"starts": 0, "makes room": 1, "waits": 2}
@@ -32,6 +34,24 @@ class Offer:
     def takes_it(self) -> bool:
         """Whether it may be sent there."""
         return self.chance in _ORDER
+
+
+def offered(
+    cluster: str, answer: Answer, now: float, *, city: str = "", place: int = 0, mbit_per_s: float = 0.0
+) -> Offer:
+    """What a cluster's answer says. ``now``: that cluster's own, seconds since 1970."""
+    wait_s = max(0.0, answer.forecast.at - now) if answer.forecast is not None else math.inf
+    where = ", ".join(f"{each.members} on {each.node}" for each in answer.places[:3])
+    return Offer(
+        cluster,
+        city,
+        place,
+        answer.outcome,
+        starts_in_s=wait_s,
+        more=answer.more,
+        mbit_per_s=mbit_per_s,
+        why=answer.message if answer.outcome == "waits" else where,
+    )
 
 
 def ranked(offers: Iterable[Offer]) -> tuple[Offer, ...]:

@@ -14,7 +14,7 @@ from vc_egpu.cli.foresight.run import foresee
 from vc_egpu.cli.sites.catalogue import Catalogue, Site
 from vc_egpu.cli.sites.fan_out import Heard, ask
 from vc_egpu.cli.submit.flags import ASK_TIMEOUT_S, CannotSubmitError
-from vc_egpu.cli.submit.ranking import Offer, ranked
+from vc_egpu.cli.submit.ranking import Offer, offered, ranked
 from vc_egpu.cli.submit.sending import SUBMIT_ID, Sent, look, send
 from vc_egpu.cli.submit.shown import Submitted
 from vc_egpu.jobsapi import check
@@ -181,18 +181,7 @@ def _offer(place: int, heard: Heard[tuple[Answer, float]], catalogue: Catalogue,
         chance, why = _trouble(heard.error)
         return Offer(site.name, site.city, place, chance, mbit_per_s=near, why=why)  # type: ignore[arg-type]
     answer, now = heard.answer
-    wait_s = max(0.0, answer.forecast.at - now) if answer.forecast is not None else math.inf
-    where = ", ".join(f"{each.members} on {each.node}" for each in answer.places[:3])
-    return Offer(
-        site.name,
-        site.city,
-        place,
-        answer.outcome,
-        starts_in_s=wait_s,
-        more=answer.more,
-        mbit_per_s=near,
-        why=answer.message if answer.outcome == "waits" else where,
-    )
+    return offered(site.name, answer, now, city=site.city, place=place, mbit_per_s=near)
 
 
 def _trouble(error: Exception | None) -> tuple[str, str]:
