@@ -1,6 +1,6 @@
 """What one pod takes of its node: the unit in which the ledger adds and removes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from vc_egpu.core.layouts.table import ANYWHERE
@@ -47,6 +47,15 @@ class Booking:
     ports: tuple[HostPort, ...] = ()
     marks: tuple[Mark, ...] = ()
     """By which rules between pods count it."""
+    mark: int = field(init=False, compare=False, repr=False)
+    """Its hash, counted once: ledgers add and remove the same booking in each decision."""
+
+    def __post_init__(self) -> None:
+        parts = (self.row, self.requests, self.seats, self.scalars, self.slots, self.ports, self.marks)
+        object.__setattr__(self, "mark", hash(parts))
+
+    def __hash__(self) -> int:
+        return self.mark
 
     def suspended(self) -> "Booking":
         """The same pod once it has left its cards: its memory is the host's, its places remain its own."""

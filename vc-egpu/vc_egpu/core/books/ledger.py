@@ -361,7 +361,8 @@ class Ledger:
         np.add.at(self.used, rows, sign * requests)
         for booking in bookings:
             self._stands(booking, sign)
-            self._apply_named(booking, sign)
+            if booking.scalars or booking.slots or booking.ports or booking.marks:
+                self._apply_named(booking, sign)
 
     def _apply_seats(self, bookings: Iterable[Booking], sign: int) -> None:
         placed = [(booking.row, seat) for booking in bookings for seat in booking.seats]
@@ -441,7 +442,7 @@ class Ledger:
 
     def _stands(self, booking: Booking, sign: int) -> None:
         """The row of this booking stands otherwise, and so does the ledger."""
-        row, mark = booking.row, sign * hash(booking)
+        row, mark = booking.row, sign * booking.mark
         self._touched.add(row)
         self.signature += mark
         self.states[row] = (int(self.states[row]) + mark) & _STATE

@@ -13,6 +13,7 @@ from vc_egpu.core.trial.trial import Trial
 
 _NAMED: Final = "lines that are named"
 _ALL: Final = "lines by weight too"
+_SHARE: Final = "share of what is deserved"
 
 
 def lines(trial: Trial) -> Lines:
@@ -25,6 +26,16 @@ def share(trial: Trial, queue: QueueName) -> float:
 
     Where it names none its weight says what it deserves. What it had lately counts too, if it is averaged.
     """
+    note = (_SHARE, queue)
+    then, known = trial.notes.get(note, (-1, None))
+    if then == trial.charges and isinstance(known, float):
+        return known
+    found = _share(trial, queue)
+    trial.notes[note] = (trial.charges, found)
+    return found
+
+
+def _share(trial: Trial, queue: QueueName) -> float:
     entry, use = trial.queues.get(queue), trial.use_of(queue)
     own = _with_weights(trial).get(queue)
     if not own or (entry is not None and entry.deserved and not _named(trial).get(queue)):

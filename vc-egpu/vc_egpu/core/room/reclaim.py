@@ -21,6 +21,8 @@ from vc_egpu.core.room.lines import lines
 from vc_egpu.core.trial.trial import Trial
 
 _HOLDERS: Final = "holders"
+_QUARRY: Final = "quarry"
+_TAKEN: Final = "kinds that shapes take"
 _MOST_ACCOUNTS: Final = 4
 """Queues of victims that a plan names with their numbers."""
 
@@ -89,9 +91,16 @@ class _Holder:
 
 
 def _quarry(
-    trial: Trial, own: Sequence[QueueName], above: QueueName | None, kinds: tuple[str, ...]
+    trial: Trial, own: tuple[QueueName, ...], above: QueueName | None, kinds: tuple[str, ...]
 ) -> dict[QueueName, Quarry]:
-    """Queues below ``above``, not below the taker's own branch, that have more than they deserve."""
+    """Queues below ``above``, not below the taker's own branch, that have more than they deserve.
+
+    Found once for all gangs of a queue, and again when a queue's use changed. Not to be written to.
+    """
+    note, now = (_QUARRY, own, above, kinds), trial.charges + moment(trial)
+    then, known = trial.notes.get(note, (-1, None))
+    if then == now and isinstance(known, dict):
+        return known
     found: dict[QueueName, Quarry] = {}
     for holder in _holders(trial, kinds):
         chain = holder.chain
@@ -101,6 +110,7 @@ def _quarry(
             continue
         counted = tuple(chain[at] for at in holder.lines if at < length)
         found[chain[0]] = Quarry(chain[0], counted, able)
+    trial.notes[note] = (now, found)
     return found
 
 
@@ -151,17 +161,40 @@ def in_use(trial: Trial, queue: QueueName, kind: str, gone: Departures) -> int:
 
 def members(trial: Trial, view: GangView, hunt: Hunt) -> Sequence[Pod]:
     """The members that may go: of a gang that goes whole all or none, of replicas those on such cards."""
-    higher = {pod.uid for pod in view.placed if pod.shares and trial.index.class_of(pod) > hunt.most}
-    if higher and not view.gang.single:
-        return ()
-    pods = [pod for pod in view.placed if pod.uid not in higher]
-    above = next((quarry.kinds for quarry in hunt.quarry or () if quarry.queue == view.gang.queue), ())
-    held = {pod.uid: parts_of(trial, pod, hunt.kinds).keys() for pod in pods if pod.shares}
-    holds = {uid for uid, kinds in held.items() if kinds and kinds <= set(above)}
-    others = any(kinds for uid, kinds in held.items() if uid not in holds)
-    if not holds or (others and not view.gang.single):
-        return ()  # its queue has no more than it deserves of another model that is asked for
-    return tuple(pod for pod in pods if pod.uid in holds or not view.gang.single)
+    single, class_of, most = view.gang.single, trial.index.class_of, hunt.most
+    above = _above(hunt, view.gang.queue)
+    going: list[Pod] = []
+    any_holds = False
+    for pod in view.placed:
+        if pod.shares and class_of(pod) > most:
+            if not single:
+                return ()
+            continue
+        kinds = _kinds_of(trial, pod, hunt.kinds) if pod.shares else ()
+        if kinds and all(kind in above for kind in kinds):
+            any_holds = True
+        elif single:
+            continue
+        elif kinds:
+            return ()  # its queue has no more than it deserves of another model that is asked for
+        going.append(pod)
+    return tuple(going) if any_holds else ()
+
+
+def _above(hunt: Hunt, queue: QueueName) -> Sequence[str]:
+    """The kinds of which this queue has more than it deserves."""
+    return next((quarry.kinds for quarry in hunt.quarry or () if quarry.queue == queue), ())
+
+
+def _kinds_of(trial: Trial, pod: Pod, kinds: tuple[str, ...]) -> Sequence[str]:
+    """Those of these kinds of cards that the pod takes; equal shapes once."""
+    note = (_TAKEN, kinds, trial.index.shape_ids[pod.uid])
+    _, known = trial.notes.get(note, (0, None))
+    if isinstance(known, tuple):
+        return known
+    found = tuple(parts_of(trial, pod, kinds))
+    trial.notes[note] = (0, found)
+    return found
 
 
 def parts_of(trial: Trial, pod: Pod, kinds: Sequence[str]) -> dict[str, int]:
