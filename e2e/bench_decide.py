@@ -2,7 +2,7 @@
 
     python e2e/bench_decide.py [--nodes 5000] [--cards 8] [--waiting 10000] [--rounds 300]
                                [--unlike 100] [--events 40] [--queues 100] [--binpack fullest]
-                               [--cut 0.33]
+                               [--cut 0.33] [--needs 1000]
 
 The cluster is filled to half of its cards' memory. Measured are: one decision for one gang of 8 whose
 placing changes the mirror each time (``decide_*``), an event with many gangs waiting (``backlog_*``), a
@@ -20,6 +20,11 @@ their queue may use eight cards.
 deserves: some have more, and some have less and would take back. ``shares_decide_*`` are gangs of 8 that are
 placed.
 ``shares_event_*`` is an event with all waiting gangs in these queues, with preemption and reclaim on.
+
+``--needs``: so many gangs wait for cards on nodes of 15 kinds of software, and nothing else is measured.
+``plain_*``: all ask for the same, and no program needs anything. ``needs_*``: the same gangs, each of which
+needs something else. ``sizes_*``, ``sizes_needs_*``: a tenth as many gangs, each of another size.
+``*_event_*`` is an event as above, ``*_decide_*`` a decision for one more gang, with a need that is new.
 """
 
 import argparse
@@ -33,6 +38,7 @@ from typing import Final
 from vc_egpu.admission.garbage_collector import Collector
 from vc_egpu.core.books.state import ClusterState, fresh_index
 from vc_egpu.core.decide import decide
+from vc_egpu.core.environments.needs import Facts, Needs
 from vc_egpu.core.layouts.table import Layout, Template
 from vc_egpu.core.model.cluster import (
     Card,
@@ -55,6 +61,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.policy import BINPACK_RULES, Policy
 from vc_egpu.core.placing.learning import Experience, seen
+from vc_egpu.volcano.needs.pods import needs_of
 
 CUT_MIB: Final = 65536
 LAYOUT: Final = Layout(
@@ -291,6 +298,60 @@ def with_shares(nodes: int, cards: int, waiting: int, queues: int, rounds: int) 
     }
 
 
+def node_facts(number: int) -> Facts:
+    """What one of 15 kinds of nodes tells of its software."""
+    driver, cuda = (("535.104.05", "12.2"), ("550.54.14", "12.4"), ("570.26", "12.8"))[number % 3]
+    capability = ("7.0", "7.5", "8.0", "8.9", "9.0")[number // 3 % 5]
+    return (("arch", ("amd64",)), ("capability", (capability,)), ("cuda", (cuda,)), ("driver", (driver,)))
+
+
+def needs_text(number: int) -> Needs:
+    """No two are equal; some nodes meet each, and others do not."""
+    cards = (">=7.5,capability<=9.0", "==8.9")
+    ways = tuple(f"driver>=535.{number},capability{row},cuda>=12.2" for row in cards)
+    return needs_of(f"driver>=535.{number},torch==2.6", ways, presumed=False)
+
+
+def with_needs(nodes: int, cards: int, waiting: int, events: int, rounds: int) -> dict[str, float]:
+    """Decisions while programs wait that need different things of their nodes; and the same without needs."""
+    found: dict[str, float] = {}
+    for name, sizes, needy in (
+        ("plain", False, False),
+        ("needs", False, True),
+        ("sizes", True, False),
+        ("sizes_needs", True, True),
+    ):
+        state, collector = ClusterState({"h20": H20_MIB, "cut": CUT_MIB}), Collector()
+        collector.begin()
+        fill(state, nodes, cards, random.Random(3))
+        for number, node in enumerate(list(state.snapshot(0).nodes.values())):
+            state.put_node(replace(node, environment=node_facts(number)))
+        carry_out(state, "fill/0", 0, collector)
+        collector.loaded(time.monotonic())
+        calm = Policy(preemption=False)
+        for number in range(waiting // 10 if sizes else waiting):
+            asks = shape(H20_MIB - (number if sizes else 0), 100, cards=8)
+            asks = replace(asks, needs=needs_text(number)) if needy else asks
+            submit(state, f"wait/{number}", asks, ShareClass.UNSET, created=1e5 + number)
+        first = event(state, 0, collector, calm)
+        times = [event(state, turn, collector, calm) for turn in range(1, events + 1)]
+        singles = []
+        for number in range(rounds):
+            asks = shape(8192, 10)
+            asks = replace(asks, needs=needs_text(waiting + number)) if needy else asks
+            submit(state, f"ask/{number}", asks, ShareClass.LOW, created=float(number))
+            singles.append(carry_out(state, f"ask/{number}", number + 1, collector, calm))
+        found |= {
+            f"{name}_first_ms": round(1000 * first, 1),
+            f"{name}_event_p50_ms": round(1000 * percentile(times, 50), 2),
+            f"{name}_event_max_ms": round(1000 * max(times), 2),
+            f"{name}_decide_p50_ms": round(1000 * percentile(singles, 50), 3),
+            f"{name}_decide_p99_ms": round(1000 * percentile(singles, 99), 3),
+        }
+        collector.end()
+    return found
+
+
 def percentile(values: list[float], percent: float) -> float:
     ranked = sorted(values)
     return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))]
@@ -302,6 +363,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--cards", type=int, default=8)
     parser.add_argument("--cut", type=float, default=0.0)
     parser.add_argument("--waiting", type=int, default=10_000)
+    parser.add_argument("--needs", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--unlike", type=int, default=100)
     parser.add_argument("--events", type=int, default=40)
@@ -312,6 +374,10 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parsed()
+    if arguments.needs:
+        size = (arguments.nodes, arguments.cards, arguments.needs)
+        print(json.dumps(with_needs(*size, arguments.events, arguments.rounds)))
+        return
     rng = random.Random(1)
     state = ClusterState({"h20": H20_MIB, "cut": CUT_MIB})
     collector = Collector()

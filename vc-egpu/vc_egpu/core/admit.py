@@ -11,7 +11,7 @@ from itertools import islice, product
 from typing import Final
 
 from vc_egpu.core.model.cluster import MemberPlacement, ShareClass
-from vc_egpu.core.model.findings import Finding, Limit, OverCap, Shortage
+from vc_egpu.core.model.findings import Finding, Limit, NoEnvironment, OverCap, Shortage
 from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.moving import underway
@@ -26,7 +26,7 @@ from vc_egpu.core.trial.claims import Claim
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Seated, Trial
 from vc_egpu.core.waiting import diagnosis, ready, say
-from vc_egpu.core.waiting.shortage import shortage
+from vc_egpu.core.waiting.shortage import said_to, shortage
 
 _MAX_CORES: Final = 24
 """How many ways to choose a gang's core are tried, where it has more members than it needs."""
@@ -239,7 +239,10 @@ class _Minimum(Attempt):
             core = next(self._allowed())
             found = self._short(core)
         verdict = say.verdict(found)
-        self._record.refuse_alike(trial, view, verdict, by_cap=self._forbidden is not None)
+        own_words = isinstance(found, NoEnvironment) or (isinstance(found, Shortage) and bool(found.shut))
+        self._record.refuse_alike(
+            trial, view, verdict, by_cap=self._forbidden is not None, own_words=own_words
+        )
         self._record.waits(view, verdict)
 
     def _short(self, core: tuple[Member, ...]) -> Finding:
@@ -247,6 +250,8 @@ class _Minimum(Attempt):
         trial, view = self._trial, self._view
         alike = self._record.placeless(trial, view)
         known = alike.shortage if alike is not None else None
+        if known is not None and known.shut:
+            known = said_to(trial, view, core, known)
         if known is not None and view.gang.share_class is not ShareClass.HIGH and trial.effort.room > 0:
             kept = reclaim.why_not(trial, view, core)
             return replace(known, queue=view.gang.queue, not_reclaimed=kept)

@@ -117,7 +117,9 @@ class _Aside(Recorder):
     def admits(self, admission: Admission, verdict: Verdict) -> None:
         self.admission, self.verdict = admission, verdict
 
-    def refuse_alike(self, trial: Trial, view: GangView, verdict: Verdict, *, by_cap: bool = False) -> None:
+    def refuse_alike(
+        self, trial: Trial, view: GangView, verdict: Verdict, *, by_cap: bool = False, own_words: bool = False
+    ) -> None:
         """Equal gangs have other options, too."""
 
     def placeless(self, trial: Trial, view: GangView) -> Placeless | None:  # noqa: ARG002 - see waits

@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from vc_egpu.core.books.ledger import Flags, Ints, Ledger
-from vc_egpu.core.environments.needs import NO_NEEDS, lacking, meeting
+from vc_egpu.core.environments.kinds import NodeKinds
+from vc_egpu.core.environments.needs import NO_NEEDS, Crowd, Needs, lacking, shared
 from vc_egpu.core.model.cluster import Node, NodeName, PodShape, Requirement, Taint, Toleration
 from vc_egpu.core.model.neighbours import Spread, label_of
 from vc_egpu.core.model.resources import parts_of
@@ -25,12 +26,15 @@ _MAX_MASKS: Final = 2048
 _MAX_PARTS: Final = 100_000
 """Makers of pods decide how many shapes there are, and how large. Beyond this the masks start over."""
 
+_SPARE_KINDS: Final = 64
+"""So many kinds of nodes are remembered of which there may be no node any more."""
+
 StaticKey = tuple[object, ...]
 
 
 def static_key(shape: PodShape) -> StaticKey:
-    """The part of a shape that :func:`accepts` looks at; equal keys are answered once."""
-    return (shape.node_selector, shape.affinity_terms, shape.tolerations, shape.needs)
+    """The part of a shape that :func:`accepts` looks at, needs aside; equal keys are answered once."""
+    return (shape.node_selector, shape.affinity_terms, shape.tolerations)
 
 
 def accepts(node: Node, shape: PodShape) -> bool:
@@ -39,13 +43,10 @@ def accepts(node: Node, shape: PodShape) -> bool:
 
 
 def accepting(nodes: Sequence[Node], shape: PodShape) -> set[NodeName]:
-    """Those of the nodes that accept the shape. One requirement after the other for all of them: node by node
-    its affinity takes ten times as long."""
+    """Those of the nodes that accept the shape, needs aside. One requirement after the other for all of them:
+    node by node its affinity takes ten times as long."""
     bare = replace(shape, affinity_terms=(), needs=NO_NEEDS)
     left = [node for node in nodes if accepts(node, bare)]
-    if shape.needs.ways:
-        met = meeting(shape.needs, (node.environment for node in left))
-        left = [node for node in left if met[id(node.environment)]]
     if not shape.affinity_terms:
         return {node.name for node in left}
     found: set[NodeName] = set()
@@ -171,7 +172,16 @@ class NodeMasks:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._masks: dict[StaticKey, tuple[PodShape, Flags]] = {}
+        """Needs aside."""
         self._parts = 0
+        self._kinds = NodeKinds()
+        """What nodes tell of their software."""
+        self._kind_of: Ints = np.zeros(0, np.int64)
+        """By row, that of its node."""
+        self._narrowed: dict[tuple[StaticKey, int], Flags] = {}
+        """Masks with what the kinds of nodes leave that meet some needs; until any node changes."""
+        self._crowds: dict[tuple[int, ...], Crowd] = {}
+        """By kinds of cards, see :meth:`crowd`; until any node changes."""
         self._ranks: Ints | None = None
         self._reach: dict[StaticKey, tuple[PodShape, Spread, Flags]] = {}
         self._preferences: dict[object, tuple[PodShape, Ints]] = {}
@@ -179,6 +189,18 @@ class NodeMasks:
     def mask(self, nodes: Mapping[NodeName, Node], shape: PodShape) -> Flags:
         """By row: whether the node may take pods of this shape, amounts aside."""
         key = static_key(shape)
+        mask = self._mask(key, nodes, shape)
+        if not shape.needs.ways:
+            return mask
+        met = self._kinds.meeting(shape.needs)
+        found = self._narrowed.get((key, met))
+        if found is None or len(found) != len(mask):
+            if len(self._narrowed) >= _MAX_MASKS:
+                self._narrowed.clear()
+            found = self._narrowed[key, met] = mask & self._rows_of(met)
+        return found
+
+    def _mask(self, key: StaticKey, nodes: Mapping[NodeName, Node], shape: PodShape) -> Flags:
         known = self._masks.get(key)
         rows = len(self._ledger.names)
         if known is not None and len(known[1]) == rows:
@@ -186,27 +208,59 @@ class NodeMasks:
         if len(self._masks) >= _MAX_MASKS or self._parts >= _MAX_PARTS:
             self._masks.clear()
             self._parts = 0
+        bare = replace(shape, needs=NO_NEEDS)
         mask = np.zeros(rows, np.bool_)
         known_nodes = [nodes[name] for name in self._ledger.rows]
-        mask[[self._ledger.rows[name] for name in accepting(known_nodes, shape)]] = True
-        self._masks[key] = (shape, mask)
-        self._parts += parts_of(shape)
+        mask[[self._ledger.rows[name] for name in accepting(known_nodes, bare)]] = True
+        self._masks[key] = (bare, mask)
+        self._parts += parts_of(bare)
         return mask
+
+    def meeting(self, needs: Needs) -> int:
+        """Equal for needs that the same nodes meet, as long as no node tells something new."""
+        return self._kinds.meeting(needs)
+
+    def crowd(self, cards: tuple[int, ...]) -> Crowd:
+        """What nodes are like that have a card of any of these kinds, and how many of them; without kinds,
+        all nodes."""
+        known = self._crowds.get(cards)
+        if known is not None:
+            return known
+        if cards:
+            rows = np.flatnonzero(np.isin(self._ledger.kind, cards).any(axis=1))
+        else:
+            rows = np.fromiter(self._ledger.rows.values(), np.int64, len(self._ledger.rows))
+        counts = np.bincount(self._kind_of[rows], minlength=len(self._kinds)).tolist()
+        pairs = zip(self._kinds.facts, counts, strict=True)
+        if len(self._crowds) >= _MAX_MASKS:
+            self._crowds.clear()
+        found = self._crowds[cards] = shared(frozenset((facts, count) for facts, count in pairs if count))
+        return found
+
+    def _rows_of(self, kinds: int) -> Flags:
+        """By row: whether its node is of one of these kinds."""
+        flags = np.array([bool(kinds >> kind & 1) for kind in range(max(1, len(self._kinds)))], np.bool_)
+        rows = len(self._ledger.names)
+        if len(self._kind_of) < rows:
+            self._kind_of = np.concatenate([self._kind_of, np.zeros(rows - len(self._kind_of), np.int64)])
+        return np.asarray(flags[self._kind_of[:rows]])
 
     def reach(self, nodes: Mapping[NodeName, Node], shape: PodShape, spread: Spread) -> Flags:
         """By row: see :func:`counts_for`."""
         labels = tuple(map(_label_of, shape.neighbours.spreads))
         key = (*static_key(shape), labels, spread.by_affinity, spread.by_taints)
         known = self._reach.get(key)
-        if known is not None and len(known[2]) == len(self._ledger.names):
+        if known is None or len(known[2]) != len(self._ledger.names):
+            if len(self._reach) >= _MAX_MASKS:
+                self._reach.clear()
+            bare = replace(shape, needs=NO_NEEDS)
+            reach = np.zeros(len(self._ledger.names), np.bool_)
+            for name, row in self._ledger.rows.items():
+                reach[row] = counts_for(nodes[name], bare, spread)
+            known = self._reach[key] = (bare, spread, reach)
+        if not spread.by_affinity or not shape.needs.ways:
             return known[2]
-        if len(self._reach) >= _MAX_MASKS:
-            self._reach.clear()
-        reach = np.zeros(len(self._ledger.names), np.bool_)
-        for name, row in self._ledger.rows.items():
-            reach[row] = counts_for(nodes[name], shape, spread)
-        self._reach[key] = (shape, spread, reach)
-        return reach
+        return known[2] & self._rows_of(self._kinds.meeting(shape.needs))
 
     def preferences(self, nodes: Mapping[NodeName, Node], shape: PodShape) -> Ints:
         """By row: see :func:`preference`."""
@@ -230,8 +284,9 @@ class NodeMasks:
             self._ranks = ranks
         return self._ranks
 
-    def node_changed(self, row: int, node: Node | None) -> None:
-        """The row has a new or changed node, or none any more."""
+    def node_changed(self, row: int, node: Node | None) -> bool:
+        """The row has a new or changed node, or none any more. Returns whether :meth:`meeting` may have
+        changed."""
         for shape, spread, reach in self._reach.values():
             if row < len(reach):
                 reach[row] = node is not None and counts_for(node, shape, spread)
@@ -241,6 +296,25 @@ class NodeMasks:
         for shape, mask in self._masks.values():
             if row < len(mask):
                 mask[row] = node is not None and accepts(node, shape)
+        self._narrowed.clear()
+        self._crowds.clear()
+        return node is not None and self._enter_kind(row, node)
+
+    def _enter_kind(self, row: int, node: Node) -> bool:
+        rows, before = len(self._ledger.names), len(self._kinds)
+        if len(self._kind_of) < rows:
+            self._kind_of = np.concatenate([self._kind_of, np.zeros(rows - len(self._kind_of), np.int64)])
+        self._kind_of[row] = self._kinds.number(node.environment)
+        if len(self._kinds) <= _SPARE_KINDS + 2 * rows:
+            return len(self._kinds) != before
+        self._number_again()
+        return True
+
+    def _number_again(self) -> None:
+        """Nodes change, and so does what they are like: forget the kinds of which there is none."""
+        former, self._kinds = self._kinds, NodeKinds()
+        numbers = [self._kinds.number(former.facts[kind]) for kind in self._kind_of.tolist()]
+        self._kind_of = np.array(numbers, np.int64)
 
     def names_changed(self) -> None:
         """A node came or went."""

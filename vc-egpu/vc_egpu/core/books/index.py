@@ -5,6 +5,7 @@ looking at every pod. :class:`.state.ClusterState` feeds it: the same values in 
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from vc_egpu.core.books.agent_reports import HeldShares
@@ -14,6 +15,7 @@ from vc_egpu.core.books.fit import NodeMasks
 from vc_egpu.core.books.ledger import Flags, Ints, Ledger
 from vc_egpu.core.books.planned import PlannedMembers, discard
 from vc_egpu.core.books.use import Holders, QueueUse
+from vc_egpu.core.environments.needs import NO_NEEDS, Crowd
 from vc_egpu.core.model.cluster import (
     Gang,
     Move,
@@ -31,7 +33,7 @@ from vc_egpu.core.model.cluster import (
     class_of,
     plan_key,
 )
-from vc_egpu.core.model.gangs import GangView, Intern, Mark, mark_of, view_of
+from vc_egpu.core.model.gangs import GangView, Intern, Mark, Member, mark_of, view_of
 from vc_egpu.core.model.resources import amounts, low_parts, parts
 
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
@@ -116,6 +118,9 @@ class Index:
         """Gangs that a decision found to wait for nothing; as long as none of their pods changes."""
         self._views: dict[str, GangView] = {}
         self._marks: dict[str, Mark | None] = {}
+        self._likes: dict[str, Mark | None] = {}
+        self._bare: dict[int, int] = {}
+        """By number of a shape with needs, that of the same shape without."""
         self._masks = NodeMasks(self.ledger)
         self._amounts: dict[tuple[int, bool], Mapping[str, int]] = {}
 
@@ -139,9 +144,33 @@ class Index:
             self._marks[key] = mark_of(self.view(key))
         return self._marks[key]
 
+    def like(self, view: GangView) -> Mark | None:
+        """The same for gangs that find the same places, whatever words they need them by: see :meth:`mark`.
+
+        Programs that need different things are alike where the same nodes meet what they need.
+        """
+        key = view.gang.key
+        if key not in self._likes:
+            self._likes[key] = mark_of(self.view(key), self._kind)
+        return self._likes[key]
+
+    def _kind(self, member: Member) -> tuple[int, int]:
+        shape = member.shape
+        if not shape.needs.ways or shape.options:
+            return member.shape_id, -1
+        bare = self._bare.get(member.shape_id)
+        if bare is None:
+            bare = self._bare[member.shape_id] = self.intern(replace(shape, needs=NO_NEEDS))
+        return bare, self._masks.meeting(shape.needs)
+
+    def crowd(self, cards: tuple[int, ...]) -> Crowd:
+        """What nodes tell of their software that have a card of any of these kinds, and how many of them."""
+        return self._masks.crowd(cards)
+
     def _forget_view(self, key: str) -> None:
         self._views.pop(key, None)
         self._marks.pop(key, None)
+        self._likes.pop(key, None)
         self.settled.discard(key)
 
     def _forget_shapes(self) -> None:
@@ -153,6 +182,8 @@ class Index:
         self._amounts.clear()
         self._views.clear()
         self._marks.clear()
+        self._likes.clear()
+        self._bare.clear()
 
     def amounts_of(self, shape_id: int, shape: PodShape, *, low: bool = False) -> Mapping[str, int]:
         """What one pod of this shape counts in its queue, and its parts of cards. ``low``: it runs as low."""
@@ -204,7 +235,8 @@ class Index:
         self.nodes[node.name] = node
         self.node_changes[node.name] = self.generation
         row = self.ledger.put_node(node)
-        self._masks.node_changed(row, node)
+        if self._masks.node_changed(row, node):
+            self._likes.clear()
         if before is None:
             self._masks.names_changed()
         if moved:

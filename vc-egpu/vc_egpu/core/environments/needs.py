@@ -4,8 +4,7 @@ A need is met in any of several ways; a way is met where all its atoms are. A fa
 capabilities of different cards) meets an atom only where each value does.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -98,19 +97,6 @@ def shared(crowd: Crowd) -> Crowd:
     return crowd
 
 
-def crowd_of(facts: Iterable[Facts]) -> Crowd:
-    """How many nodes are alike, by the facts of each. Most share one value, which is compared once."""
-    by_id: Counter[int] = Counter()
-    values: dict[int, Facts] = {}
-    for each in facts:
-        by_id[id(each)] += 1
-        values[id(each)] = each
-    counts: Counter[Facts] = Counter()
-    for key, count in by_id.items():
-        counts[values[key]] += count
-    return shared(frozenset(counts.items()))
-
-
 def wanting(needs: Needs, crowd: Crowd) -> tuple[tuple[Facts, int, Want], ...]:
     """By facts, how many nodes have them, and the first thing that they lack; empty where a node lacks
     nothing."""
@@ -121,15 +107,6 @@ def wanting(needs: Needs, crowd: Crowd) -> tuple[tuple[Facts, int, Want], ...]:
             return ()
         found.append((each, count, wants[0]))
     return tuple(found)
-
-
-def meeting(needs: Needs, facts: Iterable[Facts]) -> dict[int, bool]:
-    """By identity of the facts, whether they meet the needs. Equal nodes share one value."""
-    found: dict[int, bool] = {}
-    for each in facts:
-        if id(each) not in found:
-            found[id(each)] = not lacking(needs, each)
-    return found
 
 
 def _met(atom: Atom, values: tuple[str, ...], *, presumed: bool) -> bool:

@@ -1,6 +1,6 @@
 """A gang as a decision looks at it: members that wait, run or are planned, and how many are missing."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -171,16 +171,21 @@ def is_made_otherwise(shape: PodShape, choice: str, task: str) -> bool:
     return shape.choice != name and any(option.name == name for option in shape.options)
 
 
-def mark_of(view: GangView) -> Mark | None:
-    """Equal for gangs that any decision treats alike; None for one that has more to it than its asks."""
+def mark_of(
+    view: GangView, kind_of: Callable[[Member], tuple[int, int]] = lambda member: (member.shape_id, -1)
+) -> Mark | None:
+    """Equal for gangs that any decision treats alike; None for one that has more to it than its asks.
+
+    ``kind_of`` is equal for members that are alike.
+    """
     gang = view.gang
     if view.placed or view.succeeded or view.planned or view.foreign_gated or not view.waiting:
         return None
     if any(member.shape.neighbours.grow for member in view.waiting):
         return None  # what is placed for one may be what another one waits for
-    shapes: dict[tuple[str, int, tuple[str, ...]], int] = {}
+    shapes: dict[tuple[str, tuple[int, int], tuple[str, ...]], int] = {}
     for member in view.waiting:
-        kind = (member.task, member.shape_id, member.subgroup)
+        kind = (member.task, kind_of(member), member.subgroup)
         shapes[kind] = shapes.get(kind, 0) + 1
     return (
         gang.queue,

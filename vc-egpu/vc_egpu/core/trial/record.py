@@ -120,7 +120,7 @@ class Recorder:
 
     def known(self, trial: Trial, view: GangView) -> Verdict | None:
         """The verdict on an equal gang that waits: within one decision room only shrinks, use only grows."""
-        found = self._refused.get(trial.index.mark(view))
+        found = self._refused.get(trial.index.like(view)) or self._refused.get(trial.index.mark(view))
         gang = view.gang
         claims = gang.reservation is not None and gang.reservation.members
         claims = claims or (gang.move is not None and gang.move.places)
@@ -129,17 +129,23 @@ class Recorder:
         verdict, version = found
         return verdict if version is None or version == trial.version(view.gang.queue) else None
 
-    def refuse_alike(self, trial: Trial, view: GangView, verdict: Verdict, *, by_cap: bool = False) -> None:
-        """Equal gangs need not be tried again; where a cap is the cause, while its queue's use stands."""
-        mark = trial.index.mark(view)
+    def refuse_alike(
+        self, trial: Trial, view: GangView, verdict: Verdict, *, by_cap: bool = False, own_words: bool = False
+    ) -> None:
+        """Equal gangs need not be tried again; where a cap is the cause, while its queue's use stands.
+
+        ``own_words``: the verdict names what its programs need. Those that need the like find no place
+        either, and are told so in words of their own.
+        """
+        mark = trial.index.mark(view) if own_words else trial.index.like(view)
         if mark is not None and not trial.claims.stays(view):  # what is lent is lent to its equals
             self._refused[mark] = (verdict, trial.version(view.gang.queue) if by_cap else None)
 
     def placeless(self, trial: Trial, view: GangView) -> Placeless | None:
-        """What is known of gangs that ask for the same, in whichever queue. None: nothing can be known so,
-        since some room is free for this gang alone, or what is kept for queues moves with each admission.
+        """What is known of gangs that find the same places, in whichever queue. None: nothing can be known
+        so, since some room is free for this gang alone, or what is kept for queues moves with each admission.
         """
-        mark = trial.index.mark(view)
+        mark = trial.index.like(view)
         if mark is None or trial.claims.any_aside or trial.claims.of(ClaimKind.GUARANTEE):
             return None
         return Placeless(self._placeless, mark_in_any_queue(mark))

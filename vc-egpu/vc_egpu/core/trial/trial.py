@@ -11,7 +11,7 @@ from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import AskNeed, Assignment, Need, seats_of, starts_of
 from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.ledger import Flags, Ledger
-from vc_egpu.core.environments.needs import Crowd, crowd_of
+from vc_egpu.core.environments.needs import Crowd
 from vc_egpu.core.layouts.table import ANYWHERE
 from vc_egpu.core.model.cluster import (
     CardId,
@@ -89,8 +89,7 @@ class Trial:
         self._counted: set[str] = set()
         """Gangs whose members are counted by node."""
         self._kinds: dict[int, bool] = {}
-        self._crowds: dict[tuple[tuple[str, bool], ...], Crowd] = {}
-        self._blocked_masks: dict[tuple[object, frozenset[NodeName]], Flags] = {}
+        self._blocked_masks: dict[tuple[object, object, frozenset[NodeName]], Flags] = {}
 
     def close(self) -> None:
         """Nothing is tried any more; the trial must not be used after this."""
@@ -193,7 +192,7 @@ class Trial:
         mask = self.index.mask(shape)
         if not gang.blocked_nodes:
             return mask
-        key = (fit.static_key(shape), gang.blocked_nodes)
+        key = (fit.static_key(shape), shape.needs, gang.blocked_nodes)
         known = self._blocked_masks.get(key)
         if known is None:
             known = mask.copy()
@@ -388,20 +387,9 @@ class Trial:
         return MemberPlacement(node=self.ledger.names[seated.row], shares=shares)
 
     def crowd(self, kinds: tuple[tuple[str, bool], ...]) -> Crowd:
-        """What nodes with a card of any of these (model, native) are like; without kinds, all nodes. It is
-        worked out once per decision."""
-        known = self._crowds.get(kinds)
-        if known is None:
-            wanted = [
-                self.ledger.kind_of(model, Mode.NATIVE if native else Mode.SHARED) for model, native in kinds
-            ]
-            rows = set(np.nonzero(np.isin(self.ledger.kind, wanted))[0].tolist()) if wanted else None
-            known = self._crowds[kinds] = crowd_of(
-                self.index.nodes[name].environment
-                for name, row in self.ledger.rows.items()
-                if rows is None or row in rows
-            )
-        return known
+        """What nodes with a card of any of these (model, native) are like; without kinds, all nodes."""
+        modes = ((model, Mode.NATIVE if native else Mode.SHARED) for model, native in kinds)
+        return self.index.crowd(tuple(self.ledger.kind_of(model, mode) for model, mode in modes))
 
     def has_kind(self, model: str, *, native: bool) -> bool:
         """Whether some node reports a card of this model in this mode, usable or not; asked once per kind."""

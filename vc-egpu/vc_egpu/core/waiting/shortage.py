@@ -22,7 +22,7 @@ from vc_egpu.core.books.capacity import (
 )
 from vc_egpu.core.books.ledger import Ints, Ledger
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import FULL_CORES_PERCENT, NodeName
+from vc_egpu.core.model.cluster import FULL_CORES_PERCENT, NodeName, PodShape
 from vc_egpu.core.model.findings import (
     Beyond,
     CardSupply,
@@ -114,6 +114,21 @@ def shortage(
         not_reclaimed=reclaim.why_not(trial, view, members) if tried else None,
         brief=not explained,
     )
+
+
+def said_to(trial: Trial, view: GangView, members: Sequence[Member], known: Shortage) -> Shortage | None:
+    """What is short for a gang that finds the same places, where nodes are closed to its members by name.
+
+    What these nodes lack is said by its own needs. None for members of several shapes.
+    """
+    shapes = {member.shape_id: member.shape for member in members}
+    if not any(shape.needs.ways for shape in shapes.values()):
+        return known
+    if len(shapes) > 1:
+        return None
+    [shape] = shapes.values()
+    shut = tuple(ShutNode(node.name, _closed_by(trial, view, node.name, shape)) for node in known.shut)
+    return replace(known, shut=shut)
 
 
 def _by_themselves(groups: list[Group]) -> list[Group]:
@@ -351,9 +366,13 @@ def _shut(ledger: Ledger, group: Group, by_cards: Ints) -> list[NodeName]:
 
 
 def _shut_by(trial: Trial, view: GangView, group: Group, name: NodeName) -> str:
+    return _closed_by(trial, view, name, group.need.shape)
+
+
+def _closed_by(trial: Trial, view: GangView, name: NodeName, shape: PodShape) -> str:
     if name in view.gang.blocked_nodes:
         return "refused a member lately"
-    return fit.why_not(trial.index.nodes[name], group.need.shape) or "not ready"
+    return fit.why_not(trial.index.nodes[name], shape) or "not ready"
 
 
 # --- other gangs ---------------------------------------------------------------------------------
