@@ -136,6 +136,7 @@ class Loop:
             item = self._inbox.get()
             if isinstance(item, tuple):
                 arrived.append(item)
+        self._read_needs()
         self._mirror.ends.now = time.time()
         kept = self._parts.keeper.read() if self._mirror.usual.learns else None
         for plural, change in sorted(arrived, key=lambda item: LOAD_ORDER.index(item[0])):
@@ -319,6 +320,11 @@ class Loop:
         self._verdicts.enter(question, {**verdicts, **refused})
         self._work.reports.look_again(question.tried, clock)
 
+    def _read_needs(self) -> None:
+        """The operator's table of needs, where it has changed."""
+        if self._parts.needs.look():
+            self._mirror.around.take_environments(self._parts.needs.table)
+
     def _admitting(self) -> bool:
         return self._mirror.around.switches.get(STOP_KEY) != "true"
 
@@ -347,6 +353,7 @@ class Loop:
 
     def _review(self, clock: float) -> None:
         alone = without_group(self._mirror)
+        self._read_needs()
         # A suspended gang waits as well, though no verdict says so.
         moves = self._settings.policy.moving.for_fragments or self._mirror.state.somebody_moves
         if self._verdicts.is_any_waiting() or self._mirror.state.somebody_is_away or alone or moves:
@@ -367,6 +374,7 @@ class Loop:
             hypernodes_wrong=len(self._mirror.inventory.network.problems),
             figures=self._figures,
             policy=self._parts.decisions.policy,
+            environments=self._mirror.around.environments,
             verdicts=dict(self._verdicts.now),
             counters=dict(self._work.counters),
             refused=dict(self._work.refused),

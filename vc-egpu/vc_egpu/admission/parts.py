@@ -25,6 +25,7 @@ from vc_egpu.admission.usual_work import LEARNS, Keeper
 from vc_egpu.admission.view import ViewRequest
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.events import EventRecorder
+from vc_egpu.volcano.needs.file import ENVIRONMENTS, TableFile
 from vc_egpu.volcano.words.model_table import ModelTable
 
 Item = Arrival | Done | ViewRequest
@@ -70,6 +71,7 @@ class Parts:
     """No write begins once this has ended."""
     verdicts: Verdicts = field(default_factory=Verdicts)
     pending: Pending = field(default_factory=Pending)
+    needs: TableFile = field(default_factory=lambda: TableFile(ENVIRONMENTS))
     unheard: Unheard = field(default_factory=Unheard)
     missing: MissingGroups = field(default_factory=MissingGroups)
 
@@ -118,6 +120,7 @@ class Parts:
             keeper=Keeper(fenced, settings.namespace),
             clock=others.clock or HealthyClock(leadership, fresh_s),
             until=until,
+            needs=TableFile(settings.environments),
         )
 
     def stop(self) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S
 from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S
 from vc_egpu.core.model.policy import BINPACK_RULES, Moving, Policy, RecentUse
+from vc_egpu.volcano.needs.file import ENVIRONMENTS
 from vc_egpu.volcano.words import names
 
 DEFAULT_MODELS: Final = "/etc/vc-egpu/models.yaml"
@@ -51,6 +52,8 @@ class Settings:
     """Whether there is a page of metrics with a series for each share."""
     node_groups: Path | None = None
     """Groups of nodes that can grow; None: no nodes are asked for."""
+    environments: Path = ENVIRONMENTS
+    """The table of what software needs."""
     network_levels: tuple[str, ...] = ()
     """Node labels that name the levels of the network, the nearest one first: rack, block, zone."""
     drain: bool = False
@@ -136,7 +139,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_growth(parser: argparse.ArgumentParser) -> None:
-    """Nodes that are asked for."""
+    """Nodes that are asked for, and what software needs of nodes."""
+    parser.add_argument(
+        "--environments",
+        type=Path,
+        default=ENVIRONMENTS,
+        help="table of what software needs, for Jobs that have no pods yet; read again when it changes",
+    )
     parser.add_argument(
         "--node-groups",
         type=Path,
@@ -305,6 +314,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         policy=policy,
         share_metrics=flags.share_metrics == "on",
         node_groups=flags.node_groups,
+        environments=flags.environments,
         network_levels=flags.network_levels,
         drain=flags.drain,
         drain_direct=flags.drain_direct,

@@ -18,6 +18,7 @@ from vc_egpu.core.check.recount import Use
 from vc_egpu.core.model.cluster import Snapshot
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Verdict
+from vc_egpu.volcano.needs.table import EnvironmentTable, shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class View:
     figures: Figures = field(default_factory=Figures)
     policy: Policy = field(default_factory=Policy)
     """What decisions go by, with what usual work was learned by then."""
+    environments: EnvironmentTable = field(default_factory=shipped)
+    """What software needs."""
 
 
 @dataclass(slots=True)

@@ -11,10 +11,11 @@ from typing import Final
 
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.wire.config import ConfigError
+from vc_egpu.volcano.needs.file import read_environments
 from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 from vc_egpu.webhook.serving.caches import Caches
 from vc_egpu.webhook.serving.metrics import Metrics
-from vc_egpu.webhook.serving.options import Options, OptionsError, parse_options, read_environments
+from vc_egpu.webhook.serving.options import Options, OptionsError, parse_options
 from vc_egpu.webhook.serving.oracle import Oracle
 from vc_egpu.webhook.serving.reviewer import Reviewer
 from vc_egpu.webhook.serving.server import WebhookServer

@@ -26,6 +26,7 @@ from vc_egpu.volcano.codec import options, plans, pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 from vc_egpu.volcano.codec.request import AskError
+from vc_egpu.volcano.needs.table import EnvironmentTable, shipped
 from vc_egpu.volcano.podspec.node_wishes import excess, long_list
 from vc_egpu.volcano.podspec.plugin_ports import plugin_ports, with_ports
 from vc_egpu.volcano.words import names
@@ -48,7 +49,7 @@ class Pending:
     urgent: dict[str, None] = field(default_factory=dict)
     """The gangs of high priority among them, in the same order."""
     read: dict[str, str] = field(default_factory=dict)
-    """The version of the Job, and of RuntimeClasses, that a gang's template was taken from."""
+    """The version of the Job, of RuntimeClasses and of needs, that a gang's template was taken from."""
     filling: Filling = field(default_factory=Filling)
     unmade: dict[str, float] = field(default_factory=dict)
     """Since when the plans of gangs that were planned from their template are ready, and they have no pod."""
@@ -113,7 +114,8 @@ class Pending:
         """Give the decision what the pods of those that waited long enough will be; each Job is read once."""
         for key in self.due(clock):
             job = job_of(mirror.groups[key], mirror) if key not in self.given_up else None
-            version = f"{job['metadata']['resourceVersion']}/{mirror.around.runtime_revision}" if job else ""
+            around = f"{mirror.around.runtime_revision}/{mirror.around.needs_revision}"
+            version = f"{job['metadata']['resourceVersion']}/{around}" if job else ""
             if job is not None and self.read.get(key) != version:
                 self.read[key] = version
                 mirror.set_template(key, _template_of(job, mirror))
@@ -185,7 +187,10 @@ def is_managed(job: Document) -> bool:
 
 
 def _template_of(job: Document, mirror: Mirror) -> Template:
-    return template(job, mirror.table, mirror.around.runtime_classes, mirror.rules.enter)
+    around = mirror.around
+    return template(
+        job, mirror.table, around.runtime_classes, mirror.rules.enter, environments=around.environments
+    )
 
 
 def template(
@@ -193,11 +198,14 @@ def template(
     table: ModelTable,
     runtime_classes: Mapping[str, Document] = _NONE,
     among: Callable[[DecodedPod], DecodedPod] = lambda pod: pod,
+    *,
+    environments: EnvironmentTable | None = None,
 ) -> Template:
     """The pods that a Job will have; the empty one for a Job that cannot be read, or is not ours.
 
     ``among`` adds what rules of other pods say about a pod. ``runtime_classes``, by name, and the Job's
-    plugins add to pods what their template does not show.
+    plugins add to pods what their template does not show. ``environments`` says what software needs; None:
+    as the shipped table has it.
     Two thousand million replicas are cut to what a gang can have: each becomes a member in the decision.
     """
     rows, classes, left = [], set(), MANY
@@ -213,6 +221,7 @@ def template(
                 mixes=said.get(names.MIX_MODELS) == "true",
                 best=said.get(names.ALTERNATIVES_ORDER) == "best",
             )
+            request = options.with_needs_of(request, said, spec, environments or shipped())
             name = plans.task_name(str(task["name"]))
             full = _filled_in(job, name, spec, runtime_classes)
             document = _as_pod(job, name, metadata, full, request.encode())
@@ -220,7 +229,7 @@ def template(
             hash(shape_key(pod.pod.shape))  # what is no word where one belongs (a label's value, say)
             replicas = min(int(task.get("replicas") or 0), left)
         except (AskError, KeyError, TypeError, ValueError, AttributeError):
-            return NO_TEMPLATE
+            return NO_TEMPLATE  # the webhook refuses its pods, or nobody can read them
         if not name or excess(spec) or long_list(metadata.get("annotations") or {}):
             return NO_TEMPLATE  # its pods cannot be made, or cannot be decided about
         rows.append((name, replicas, pod.pod.shape))

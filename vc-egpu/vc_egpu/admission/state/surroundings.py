@@ -9,6 +9,7 @@ from vc_egpu.core.model.cluster import PodUid
 from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.codec.cluster_codec import Document, Terms
 from vc_egpu.volcano.codec.pod_codec import claims_of
+from vc_egpu.volcano.needs.table import EnvironmentTable, shipped
 from vc_egpu.volcano.podspec.selectors import Selector
 
 ClaimKey = tuple[str, str]
@@ -26,6 +27,10 @@ class Surroundings:
         """RuntimeClasses by name: what the API server will add to pods that name one."""
         self.runtime_revision = 0
         """Counts their changes: what was read from a Job's template before one is read again."""
+        self.environments = shipped()
+        """What software needs of nodes."""
+        self.needs_revision = 0
+        """Counts the tables of needs, as ``runtime_revision`` does RuntimeClasses."""
         self._budgets: dict[str, Budgets] = {}
         """By namespace."""
         self._claims: dict[ClaimKey, str] = {}
@@ -33,6 +38,11 @@ class Surroundings:
         """The same by volume."""
         self._volumes: dict[str, Terms] = {}
         self.claimants = Claimants()
+
+    def take_environments(self, table: EnvironmentTable) -> None:
+        """Another table of needs; it counts for templates that are read from now on."""
+        self.environments = table
+        self.needs_revision += 1
 
     def put_budget(self, document: Document, *, deleted: bool) -> tuple[Selector, ...]:
         """A PodDisruptionBudget changed; returns whose pods, in its namespace, may be guarded otherwise."""

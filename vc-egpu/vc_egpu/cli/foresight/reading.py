@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vc_egpu.admission import settings
@@ -18,6 +18,7 @@ from vc_egpu.kube.wire.errors import Forbidden, NotFound
 from vc_egpu.report.snapshot_codec import SnapshotError, from_json
 from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.codec import trim
+from vc_egpu.volcano.needs.table import EnvironmentTable, TableError, shipped
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
@@ -34,6 +35,8 @@ class Seen:
     now: Instant
     table: ModelTable
     notes: tuple[str, ...] = ()
+    environments: EnvironmentTable = field(default_factory=shipped)
+    """What software needs."""
 
 
 def from_file(path: Path) -> Seen:
@@ -71,7 +74,8 @@ def from_cluster(api: ApiConnection) -> Seen:
         for document in arrived.get(plural, ()):
             mirror.apply(plural, Change(ChangeKind.ADDED, document))
     mirror.settle_all()
-    return Seen(mirror.snapshot(), policy, time.time(), table, tuple(notes))
+    environments, more = _environments(api)
+    return Seen(mirror.snapshot(), policy, time.time(), table, (*notes, *more), environments)
 
 
 def _listed(api: ApiConnection, resource: Resource) -> list[Json]:
@@ -97,6 +101,18 @@ def _table(api: ApiConnection) -> ModelTable:
     except (NotFound, ModelTableError) as error:
         text = f"the model table cannot be read ({error})"
         raise CannotForeseeError(f"{text}: is the stack installed? `kubectl egpu doctor` tells") from error
+
+
+def _environments(api: ApiConnection) -> tuple[EnvironmentTable, list[str]]:
+    """The operator's table of needs, and what is not known of it."""
+    try:
+        found = api.get(CONFIG_MAPS, names.ENVIRONMENTS_CONFIG_MAP, names.SYSTEM_NAMESPACE)
+        text = (found.get("data") or {}).get("environments.yaml")
+        return (shipped() if text is None else EnvironmentTable.from_yaml(text)), []
+    except NotFound:
+        return shipped(), []
+    except (Forbidden, TableError) as error:
+        return shipped(), [f"what software needs is as shipped: the cluster's table cannot be read ({error})"]
 
 
 def _policy(api: ApiConnection) -> tuple[Policy, list[str], tuple[str, ...]]:

@@ -11,9 +11,19 @@ from typing import Any, Final
 from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
 from vc_egpu.volcano.codec import alternatives
 from vc_egpu.volcano.codec.request import AskError, PodAsk, read_pod, totals_of
+from vc_egpu.volcano.needs.pods import Read
+from vc_egpu.volcano.needs.pods import read as needed
+from vc_egpu.volcano.needs.table import EnvironmentTable
+from vc_egpu.volcano.needs.text import NeedsError
 from vc_egpu.volcano.podspec.slices import SliceAskError, cut_of
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import MAX_OPTIONS, AnnotationError, Request, RequestOption
+from vc_egpu.volcano.words.annotations import (
+    MAX_OPTIONS,
+    AnnotationError,
+    Request,
+    RequestNeeds,
+    RequestOption,
+)
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.quantity import QuantityError, is_zero, parse
 from vc_egpu.volcano.words.resource_names import classify
@@ -77,6 +87,48 @@ def with_option(
         raise AskError(where, str(error)) from error
     except KeyError as error:
         raise AskError(where, f"there is no alternative {name}") from error
+
+
+def needs_of_alternatives(
+    annotations: Mapping[str, Any], spec: Mapping[str, Any], environments: EnvironmentTable
+) -> dict[str, Read]:
+    """What the program of each alternative needs, if the pod has any.
+
+    Raises :class:`.annotations.AnnotationError`, and :class:`.text.NeedsError` with the alternative's name.
+    """
+    if names.ALTERNATIVES not in annotations or not is_open(spec):
+        return {}
+    found = {}
+    for name, one in alternatives.decode(annotations[names.ALTERNATIVES]).items():
+        said = annotations if one.needs is None else {**annotations, names.NEEDS: one.needs}
+        try:
+            found[name] = needed(said, alternatives.applied(spec, one), environments)
+        except NeedsError as error:
+            raise NeedsError(f"{name}.needs: {error}") from error
+    return found
+
+
+def with_needs(request: Request, by_name: Mapping[str, RequestNeeds | None]) -> Request:
+    """The request with needs by option; under the empty name are those of the pod as it is made now."""
+    told = tuple(one.model_copy(update={"needs": by_name.get(one.name)}) for one in request.options or ())
+    return request.model_copy(update={"options": told or None, "needs": by_name[""]})
+
+
+def with_needs_of(
+    request: Request,
+    annotations: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    environments: EnvironmentTable,
+) -> Request:
+    """The request of a pod with this spec, with what its program needs: as the webhook writes it.
+
+    Raises as :func:`needs_of_alternatives` does.
+    """
+    each = needs_of_alternatives(annotations, spec, environments)
+    if not any(read.needs is not None for read in each.values()):
+        return request.model_copy(update={"needs": needed(annotations, spec, environments).needs})
+    by_name = {name: read.needs for name, read in each.items()}
+    return with_needs(request, {**by_name, "": by_name.get(request.choice or "")})
 
 
 def chosen(ask: PodAsk, name: str) -> PodAsk:

@@ -20,6 +20,7 @@ from vc_egpu.volcano import room
 from vc_egpu.volcano.api.containers import IN_SPEC, IN_STATUS, containers_of, waiting_of
 from vc_egpu.volcano.codec.cluster_codec import Document
 from vc_egpu.volcano.codec.pod_codec import is_managed, takes_room
+from vc_egpu.volcano.needs.nvidia import LONGEST_VALUE, is_word
 from vc_egpu.volcano.podspec.neighbours import keeping_away
 from vc_egpu.volcano.podspec.plugin_ports import MOST_ARGUMENTS, PLUGINS_WITH_PORTS
 from vc_egpu.volcano.podspec.sums import RESIZE_PENDING, is_over
@@ -38,6 +39,7 @@ _IDENTITY: Final = (
     "deletionTimestamp",
 )
 _CONTAINER: Final = ("name", "resources", "restartPolicy")
+_OF_A_TASK: Final = (*_CONTAINER, "image")
 _PORT: Final = ("hostIP", "protocol", "hostPort")
 _TAKES: Final = ("resources", "overhead")
 """What says how much of its node a pod takes, apart from its containers."""
@@ -84,7 +86,11 @@ def pod(document: Document) -> Json:
     resized = _resized(spec, status)
     if not is_managed(metadata, spec):
         # A tenant may make thousands of pods that no node takes, with a megabyte of requests each.
-        takes = _common(spec, _TAKES, named=bool(resized)) if takes_room(spec, status) else {}
+        takes = (
+            _common(spec, _TAKES, _CONTAINER if resized else _CONTAINER[1:])
+            if takes_room(spec, status)
+            else {}
+        )
         if takes:
             kept |= _alike(_some(metadata, ("labels",)))
             takes = {**takes, **_alike(keeping_away(spec))}
@@ -98,7 +104,7 @@ def pod(document: Document) -> Json:
     for key in (names.LAST_APPLIED, names.ALTERNATIVES):
         kept |= room.without({**metadata, **kept}, key)
     claims = [v for volume in spec.get("volumes") or () if (v := _claiming(volume))]
-    wishes = _common(spec, (*_TAKES, *_WISHES), named=True)
+    wishes = _common(spec, (*_TAKES, *_WISHES), _CONTAINER)
     return {
         "metadata": kept,
         "spec": {**wishes, **_some(spec, _OF_ONE), **({"volumes": claims} if claims else {})},
@@ -198,17 +204,16 @@ def _task(task: Document) -> Json:
         "template": {
             "metadata": _some(metadata, ("labels", "annotations")),
             "spec": {
-                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, *_OF_TEMPLATES), named=True),
+                **_common(template.get("spec") or {}, (*_TAKES, *_WISHES, *_OF_TEMPLATES), _OF_A_TASK),
                 **_some(template.get("spec") or {}, ("affinity", "topologySpreadConstraints")),
             },
         },
     }
 
 
-def _common(spec: Document, keys: Iterable[str], *, named: bool) -> Json:
-    """The part of a spec that many pods share, once for all of them; ``named``: with names of containers."""
+def _common(spec: Document, keys: Iterable[str], keep: tuple[str, ...]) -> Json:
+    """The part of a spec that many pods share, once for all of them; ``keep``: fields of containers."""
     part = _some(spec, keys)
-    keep = _CONTAINER if named else _CONTAINER[1:]
     for kind in IN_SPEC:
         if containers := spec.get(kind):
             part[kind] = [_container(c, keep, in_hosts_network="hostNetwork" in part) for c in containers]
@@ -223,11 +228,22 @@ def _alike(part: Json) -> Json:
 
 def _container(container: Document, keys: Iterable[str], *, in_hosts_network: bool) -> Json:
     kept, ports = _some(container, keys), container.get("ports") or ()
+    if "image" in kept and (said := _said(container)):
+        kept["env"] = said
     if in_hosts_network:
         taken = [_some(port, (*_PORT, "containerPort")) for port in ports]
     else:
         taken = [_some(port, _PORT) for port in ports if port.get("hostPort")]
     return {**kept, "ports": taken} if taken else kept
+
+
+def _said(container: Document) -> list[Json]:
+    """The variables that say what the container's program needs of its node."""
+    return [
+        _some(entry, ("name", "value"))
+        for entry in container.get("env") or ()
+        if is_word(entry["name"]) and len(entry.get("value") or "") <= LONGEST_VALUE
+    ]
 
 
 def _foreign_status(status: Document) -> Json:

@@ -58,6 +58,11 @@ def read(environment: Mapping[str, str]) -> ImageWords:
     return ImageWords(ways if names else (), tuple(names), tuple(warnings))
 
 
+def is_word(name: str) -> bool:
+    """Whether this variable of a container may say what it needs, or that nothing it says counts."""
+    return name in {DISABLE, CUDA_VERSION} or _is_read(name)
+
+
 def _is_read(name: str) -> bool:
     return name.startswith(PREFIX) and "JETPACK" not in name.removeprefix(PREFIX)
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from vc_egpu.core.waiting.diagnosis import lack
 from vc_egpu.core.waiting.say import verdict
-from vc_egpu.volcano.codec import alternatives, options
+from vc_egpu.volcano.codec import options
 from vc_egpu.volcano.codec.request import PodAsk
 from vc_egpu.volcano.needs import pods
 from vc_egpu.volcano.needs.pods import Read
@@ -60,7 +60,7 @@ def with_needs(
     """
     if known is not None and any(option.needs is not None for option in known.options or ()):
         kept = {option.name: option.needs for option in known.options or ()}
-        return _told(request, {**kept, "": known.needs}), []
+        return options.with_needs(request, {**kept, "": known.needs}), []
     annotations, spec = annotations_of(pod), spec_of(pod)
     each = _by_alternative(annotations, spec, path, context)
     if not any(read.needs is not None for read in each.values()):
@@ -76,31 +76,20 @@ def with_needs(
     by_name = {name: read.needs for name, read in each.items()}
     warnings = dict.fromkeys(warning for read in each.values() for warning in read.warnings)
     nowhere = _met_nowhere(ask, {"": Read(), **each}, path, context)
-    return _told(request, {**by_name, "": by_name.get(request.choice or "")}), [*warnings, *nowhere]
-
-
-def _told(request: Request, by_name: Mapping[str, Any]) -> Request:
-    """The request with needs by option; under the empty name are those of the pod as it is made now."""
-    told = tuple(one.model_copy(update={"needs": by_name.get(one.name)}) for one in request.options or ())
-    return request.model_copy(update={"options": told or None, "needs": by_name[""]})
+    return options.with_needs(request, {**by_name, "": by_name.get(request.choice or "")}), [
+        *warnings,
+        *nowhere,
+    ]
 
 
 def _by_alternative(
     annotations: Mapping[str, Any], spec: Json, path: str, context: Context
 ) -> dict[str, Read]:
     """What each alternative needs, if the pod has any."""
-    if names.ALTERNATIVES not in annotations or not options.is_open(spec):
-        return {}
-    found = {}
     try:
-        for name, one in alternatives.decode(annotations[names.ALTERNATIVES]).items():
-            said = annotations if one.needs is None else {**annotations, names.NEEDS: one.needs}
-            found[name] = pods.read(said, alternatives.applied(spec, one), context.settings.environments)
-    except AnnotationError as error:
+        return options.needs_of_alternatives(annotations, spec, context.settings.environments)
+    except (AnnotationError, NeedsError) as error:
         raise Refusal(f'{path}["{names.ALTERNATIVES}"]: {error}') from error
-    except NeedsError as error:
-        raise Refusal(f'{path}["{names.ALTERNATIVES}"]: {name}.needs: {error}') from error
-    return found
 
 
 def _of(annotations: Mapping[str, Any], spec: Json, path: str, context: Context) -> Read:

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from vc_egpu.volcano.needs.table import EnvironmentTable, shipped
+from vc_egpu.volcano.needs.file import ENVIRONMENTS, read_environments
+from vc_egpu.volcano.needs.table import EnvironmentTable
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.yaml_text import NotYamlError, read_yaml
 from vc_egpu.webhook.protocol.context import Binder, Settings
@@ -24,10 +25,6 @@ _ENVIRONMENT_PREFIX: Final = "VC_EGPU_WEBHOOK_"
 
 class OptionsError(ValueError):
     """A setting cannot be used; the text names it."""
-
-
-ENVIRONMENTS: Final = Path("/etc/vc-egpu-environments/environments.yaml")
-"""Where the manifest mounts the ConfigMap ``vc-egpu-environments``, which need not be there."""
 
 
 class SettingsFile(BaseModel):
@@ -160,16 +157,6 @@ def _environments(file: Path) -> EnvironmentTable:
         return read_environments(file)
     except (OSError, ValueError) as error:
         raise ValueError(f"environments: {error}") from error
-
-
-def read_environments(file: Path) -> EnvironmentTable:
-    """The table in the file. Raises :class:`~vc_egpu.volcano.needs.table.TableError` or OSError."""
-    try:
-        return EnvironmentTable.from_yaml(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if file != ENVIRONMENTS:
-            raise
-        return shipped()
 
 
 def _tls(file: SettingsFile) -> TlsSettings:

@@ -10,6 +10,7 @@ from vc_egpu.admission.serving.foresight.questions import QuestionError
 from vc_egpu.core.model.cluster import Gang, Instant, QueueName, ShareClass
 from vc_egpu.core.model.gangs import task_counts
 from vc_egpu.volcano.api.paths import problem_of
+from vc_egpu.volcano.needs.table import EnvironmentTable
 from vc_egpu.volcano.network.bounds import bound_of, partitions_of, policies_of_tasks
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -20,13 +21,15 @@ MOST_MEMBERS: Final = 1024
 """A larger gang takes too long next to the decisions."""
 
 
-def asked(job: Json, namespace: str, table: ModelTable, now: Instant) -> Asked:
+def asked(
+    job: Json, namespace: str, table: ModelTable, now: Instant, environments: EnvironmentTable | None = None
+) -> Asked:
     """The gang and its members. Raises :class:`QuestionError` for what is no Job with cards.
 
-    ``namespace`` is that of a Job that names none.
+    ``namespace`` is that of a Job that names none. ``environments``: see :func:`.enqueue.template`.
     """
     try:
-        found = gang_of(_completed(job, namespace), table, now)
+        found = gang_of(_completed(job, namespace), table, now, environments)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, QuestionError):
             raise
@@ -41,12 +44,14 @@ def asked(job: Json, namespace: str, table: ModelTable, now: Instant) -> Asked:
     return Asked(replace(found.gang, min_member=members, min_task_member=least), found.tasks)
 
 
-def gang_of(job: Json, table: ModelTable, now: Instant) -> Asked:
+def gang_of(
+    job: Json, table: ModelTable, now: Instant, environments: EnvironmentTable | None = None
+) -> Asked:
     """The gang of a Job whose pods are marked as ours; without members where its pods cannot be read.
 
     Raises ``AttributeError``, ``KeyError``, ``TypeError`` or ``ValueError`` for what is no Job.
     """
-    found = template(job, table)
+    found = template(job, table, environments=environments)
     metadata, spec = job["metadata"], job["spec"]
     least = int(spec.get("minAvailable") or 0) or sum(count for _, count, _ in found.rows)
     key = f"{metadata['namespace']}/{metadata['name']}"

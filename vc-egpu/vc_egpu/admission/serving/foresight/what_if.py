@@ -134,7 +134,7 @@ class WhatIf:
         table = ModelTable.model_validate({"models": models})
         try:
             job, changes = read(_json(body))
-            gang = asked(job, "default", table, now)
+            gang = asked(job, "default", table, now, view.environments)
             if refused := _refused(gang, changes, snapshot, reader):
                 return Answer(403, f"{refused}\n".encode())
             if gang.gang.key in snapshot.gangs:
