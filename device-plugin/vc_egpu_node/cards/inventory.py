@@ -27,8 +27,6 @@ from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.cards import sliced
 from vc_egpu_node.vendors.base import CardReading, NodeLabels, NodeReading, VendorFacts
 
-UNKNOWN_MODEL: Final = "unknown"
-"""Model of cards whose product the table does not hold; never offered."""
 PROBLEM_CHARS: Final = 512
 """The longest problem of a node that the annotation takes."""
 CORDONED: Final = "cordoned by the operator"
@@ -236,7 +234,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
     entry = NodeCard(
         uuid=card.uuid,
         index=index,
-        model=row.name if row is not None else UNKNOWN_MODEL,
+        model=row.name if row is not None else names.UNKNOWN_MODEL,
         product=product,
         memory_mib=min(max(card.memory_mib, 1), MAX_MEMORY_MIB),
         healthy=not sickness,
@@ -393,7 +391,7 @@ def is_counter(resource: str) -> bool:
 
 def labels(node_cards: NodeCards, names_of_vendor: NodeLabels | None) -> dict[str, str]:
     """Node labels: cards by model (ours), and product, count and presence under the vendor's common names."""
-    usable = [card for card in node_cards.cards if card.model != UNKNOWN_MODEL]
+    usable = [card for card in node_cards.cards if card.model != names.UNKNOWN_MODEL]
     result = {
         names.MODEL_LABEL_PREFIX + model: str(count)
         for model, count in sorted(Counter(card.model for card in usable).items())

@@ -8,7 +8,7 @@ from vc_egpu.core.model.cluster import Node, NodeName, PodShape, Resources
 from vc_egpu.report import values_codec
 from vc_egpu.volcano.codec.cluster_codec import node as decode_node
 from vc_egpu.volcano.needs.pods import needs_of
-from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
+from vc_egpu.volcano.words.annotations import NodeCard, NodeCards, NodeLayout, NodeTemplate
 from vc_egpu.volcano.words.model_table import ModelTable
 
 TABLE = ModelTable.from_yaml("models: [{name: h20, memoryMiB: 98304}, {name: t4, memoryMiB: 15360}]")
@@ -99,9 +99,56 @@ def test_users_see_it() -> None:
     console = Console(width=100, record=True)
     console.print(nodes.shown(found))
     assert console.export_text().splitlines() == [
-        "NODE  MODEL  CARDS  DRIVER     CUDA  CAPABILITY  NETWORK",
-        "n1    h20        1  -          -     -           -",
-        "n2    h20        1  550.54.14  12.4  9.0         -",
+        "NODE  MODEL  CARDS  DRIVER     CUDA  CAPABILITY  NETWORK  PARTS",
+        "n1    h20        1  -          -     -           -        any size",
+        "n2    h20        1  550.54.14  12.4  9.0         -        any size",
     ]
     console.print(nodes.shown(nodes.report([])))
     assert console.export_text().strip() == "no node has cards that an agent of the stack tells of"
+
+
+def layout(*templates: tuple[str, int, int], whole: bool = True) -> NodeLayout:
+    rows = tuple(NodeTemplate(name=name, memory_mib=mib, cores=cores) for name, mib, cores in templates)
+    return NodeLayout(totals={}, templates=rows, whole=whole, made=True)
+
+
+def cut(name: str, *layouts: NodeLayout | None, model: str = "910b3", **said: Any) -> Any:
+    """A node whose cards do not stack; each has one of the layouts."""
+    cards = tuple(
+        NodeCard(uuid=f"{name}-{index}", index=index, model=model, memory_mib=65536, layout=one, stack=False)
+        for index, one in enumerate(layouts)
+    )
+    return document(name) | {
+        "metadata": {
+            "name": name,
+            "annotations": {"egpu.volcano.sh/node-cards": NodeCards(cards=cards, **said).encode()},
+        }
+    }
+
+
+def test_users_see_in_which_steps_cards_are_given_out() -> None:
+    npus = layout(("vir10_3c_32g", 32768, 50), ("vir05_1c_16g", 16384, 25))
+    some = cut("mig", layout(("1g.10gb", 9152, 14), whole=False), None, model="h100", mode="mig")
+    found = nodes.report([cut("npu", npus), some, cut("whole", None, mode="native")])
+    console = Console(width=120, record=True)
+    console.print(nodes.shown(found))
+    assert [line[56:].rstrip() for line in console.export_text().splitlines()] == [
+        "PARTS",
+        "slices",
+        "1g.10gb: 9152 MiB, 14 cores",
+        "slices|whole",
+        "vir05_1c_16g: 16384 MiB, 25 cores",
+        "vir10_3c_32g: 32768 MiB, 50 cores",
+        "whole",
+    ]
+
+
+def test_cards_that_are_of_no_model_or_not_given_out_have_no_steps() -> None:
+    found = nodes.report([cut("a", None, model="unknown"), cut("b", None)])
+    assert [(row.parts, row.steps) for row in found.nodes] == [("", ()), ("", ())]
+
+
+def test_a_node_with_many_sizes_does_not_fill_the_table() -> None:
+    odd = [layout(*((f"s{card}-{size}", 1024, 1) for size in range(16))) for card in range(8)]
+    (row,) = nodes.report([cut("odd", *odd)]).nodes
+    assert len(row.steps) == 16

@@ -49,7 +49,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("cards", "every card and who shares it", _cards),
         ("clusters", "many clusters: cards by model, and what waits", _clusters),
         ("why", "why a Job waits, or what it got", _why),
-        ("nodes", "nodes with cards: driver, CUDA, capability", _nodes),
+        ("nodes", "nodes with cards: driver, CUDA, capability, sizes of slices", _nodes),
         ("queues", "caps, use, who waits by reason", _queues),
         ("submit", submit.ABOUT, _submit),
         ("what-if", foresight.ABOUT, foresight.add_flags),

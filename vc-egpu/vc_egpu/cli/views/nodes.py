@@ -1,17 +1,31 @@
-"""``kubectl egpu nodes``: nodes with cards, and what software they have."""
+"""``kubectl egpu nodes``: nodes with cards, their software, and the steps that cards are given out in."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from rich.console import Group, RenderableType
 
 from vc_egpu.cli import world
 from vc_egpu.cli.views.table import Table
+from vc_egpu.core.layouts.table import MAX_TEMPLATES
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import NODES
 from vc_egpu.volcano.needs.nodes import environment
-from vc_egpu.volcano.words.annotations import NodeCards
+from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
+
+COLUMNS: Final = ("NODE", "MODEL", "CARDS", "DRIVER", "CUDA", "CAPABILITY", "NETWORK", "PARTS")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One size of slice that some card of the row has, or may be cut into."""
+
+    slice: str
+    memory_mib: int
+    cores_percent: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +40,11 @@ class NodeRow:
     capability: str
     """Several with a bar between them, where the node's cards differ."""
     network: str
+    parts: str
+    """``any size``: shares of any MiB and percent. ``slices``: the steps alone. ``whole``: whole cards too,
+    or alone. Several with a bar between them. Empty: cards of no model, or that are not given out."""
+    steps: tuple[Step, ...]
+    """Smallest first, at most 16; empty unless ``parts`` has slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +68,61 @@ def _rows(node: Json) -> list[NodeRow]:
     inventory = world.inventory_of(node) or NodeCards()
     facts = {name: "|".join(values) for name, values in environment(inventory, world.labels(node))}
     driver = next((facts[name] for name in ("driver", "hdk", "hyhal") if name in facts), "")
+    cards_of: dict[str, list[NodeCard]] = defaultdict(list)
+    for card in inventory.cards:
+        cards_of[card.model].append(card)
     return [
         NodeRow(
             node=world.name(node),
             model=model,
-            cards=count,
+            cards=len(cards_of[model]),
             driver=driver,
             cuda=facts.get("cuda", ""),
             capability=facts.get("capability", ""),
             network=facts.get("network", ""),
+            parts="|".join(sorted({part for card in cards_of[model] for part in _parts(card, inventory)})),
+            steps=_steps(cards_of[model]),
         )
-        for model, count in sorted(Counter(card.model for card in inventory.cards).items())
+        for model in sorted(cards_of)
     ]
+
+
+def _parts(card: NodeCard, inventory: NodeCards) -> tuple[str, ...]:
+    if card.model == names.UNKNOWN_MODEL:
+        return ()
+    if inventory.mode == "native":
+        return ("whole",)
+    if card.layout is not None:
+        return ("slices", "whole") if card.layout.whole else ("slices",)
+    return ("any size",) if card.stack and inventory.mode == "shared" else ()
+
+
+def _steps(cards: Iterable[NodeCard]) -> tuple[Step, ...]:
+    found = {
+        Step(one.name, one.memory_mib, one.cores)
+        for card in cards
+        if card.layout is not None
+        for one in card.layout.templates
+    }
+    steps = sorted(found, key=lambda step: (step.memory_mib, step.cores_percent, step.slice))
+    return tuple(steps[:MAX_TEMPLATES])
 
 
 def shown(found: NodesReport) -> RenderableType:
     """One line per node and model."""
     if not found.nodes:
         return Group("no node has cards that an agent of the stack tells of")
-    table = Table("NODE", "MODEL", "CARDS", "DRIVER", "CUDA", "CAPABILITY", "NETWORK", right=("CARDS",))
+    table = Table(*COLUMNS, right=("CARDS",))
     for row in found.nodes:
         table.add_row(
             row.node,
             row.model,
             str(row.cards),
             *(value or "-" for value in (row.driver, row.cuda, row.capability, row.network)),
+            "\n".join((row.parts or "-", *(_told(step) for step in row.steps))),
         )
     return Group(table)
+
+
+def _told(step: Step) -> str:
+    return f"{step.slice}: {step.memory_mib} MiB, {step.cores_percent} cores"

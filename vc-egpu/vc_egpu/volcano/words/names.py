@@ -27,6 +27,9 @@ CORES_TOTAL_SUFFIX: Final = "-cores"
 LOW_SUFFIX: Final = "-low"
 """``volcano.sh/vgpu-<model>-low``, ``-low-cores``: keys of queues alone; no model's name ends so."""
 
+UNKNOWN_MODEL: Final = "unknown"
+"""Model of cards whose product the table does not hold; never offered."""
+
 
 def shared_resource(model: str) -> str:
     """``h20`` -> ``volcano.sh/vgpu-h20``."""
