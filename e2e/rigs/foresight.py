@@ -120,7 +120,7 @@ class Town:
                 found.setdefault(job_of(pod), set()).add(pod["metadata"]["uid"])
         return {key: frozenset(uids) for key, uids in found.items()}
 
-    def until_runs(self, key: str, members: int) -> list[Json]:
+    def until_runs(self, key: str, members: int, timeout_s: float = TIMEOUT_S) -> list[Json]:
         """Wait until all members of the Job run; these pods."""
         namespace, _ = key.split("/")
 
@@ -128,7 +128,7 @@ class Town:
             mine = [pod for pod in pods.values() if job_of(pod) == key and is_running(pod)]
             return mine if len(mine) == members else None
 
-        return self.stack.kit.until(f"{key} runs", PODS, there, namespace=namespace, timeout_s=TIMEOUT_S)
+        return self.stack.kit.until(f"{key} runs", PODS, there, namespace=namespace, timeout_s=timeout_s)
 
     def until_waits(self, key: str, reason: str) -> None:
         """Wait until the Job's PodGroup says that it waits for this reason."""
@@ -185,14 +185,14 @@ def places_of(pods: list[Json]) -> list[tuple[str, int, tuple[str, ...]]]:
 
 
 @contextmanager
-def town(name: str) -> Iterator[Town]:
+def town(name: str, nodes: int = NODES) -> Iterator[Town]:
     """Two tenants with a queue each on simulated nodes."""
     with LocalCluster.up(ClusterSpec(name=name, real_nodes=0, services=False, dns=False)) as local:
-        local.add_kwok_nodes(NODES, gpu_node(CARDS))
+        local.add_kwok_nodes(nodes, gpu_node(CARDS))
         stack = HostStack.install(local, HostOptions())
         try:
             stack.start()
-            wait_ready(stack.kit, NODES)
+            wait_ready(stack.kit, nodes)
             for tenant in (OURS, OTHERS):
                 space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant}}
                 stack.kit.api.create(NAMESPACES, space)

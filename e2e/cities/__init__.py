@@ -1,0 +1,1 @@
+"""Three real clusters that are used as one: their stacks, the lines to them, and what goes wrong there."""
