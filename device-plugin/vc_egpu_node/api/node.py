@@ -148,7 +148,9 @@ def _own_labels(metadata: Json) -> list[str]:
     return [
         name
         for name in metadata.get("labels") or {}
-        if name.startswith(names.MODEL_LABEL_PREFIX) or (name in SHARED_LABELS and name in ours)
+        if name.startswith(names.MODEL_LABEL_PREFIX)
+        or name in names.AGENT_LABELS
+        or (name in SHARED_LABELS and name in ours)
     ]
 
 

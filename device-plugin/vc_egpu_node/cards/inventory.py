@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from vc_egpu.volcano.needs.nodes import DRIVER_OF
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import (
     LETTER_OF,
@@ -36,6 +37,7 @@ _MODES: Final[Mapping[str, Mode]] = {"": "shared", "shared": "shared", "native":
 _UUID: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
 _VENDOR_WORDS: Final = frozenset({"nvidia", "tesla", "geforce", "hygon", "huawei"})
 """Left out of a proposed name."""
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _CAPABILITY: Final = re.compile(r"^[0-9]{1,3}\.[0-9]{1,3}$")
 
 
@@ -390,12 +392,14 @@ def is_counter(resource: str) -> bool:
 
 
 def labels(node_cards: NodeCards, names_of_vendor: NodeLabels | None) -> dict[str, str]:
-    """Node labels: cards by model (ours), and product, count and presence under the vendor's common names."""
+    """Node labels: cards by model and their software (ours), and product, count and presence under the
+    vendor's common names."""
     usable = [card for card in node_cards.cards if card.model != names.UNKNOWN_MODEL]
     result = {
         names.MODEL_LABEL_PREFIX + model: str(count)
         for model, count in sorted(Counter(card.model for card in usable).items())
     }
+    result |= _software(node_cards)
     if node_cards.cards and names_of_vendor is not None:
         product = re.sub(r"[^A-Za-z0-9_.-]+", "-", node_cards.cards[0].product)
         product = product.lstrip("-_.")[:63].rstrip("-_.")  # cut first: with another end no label is taken
@@ -404,6 +408,20 @@ def labels(node_cards: NodeCards, names_of_vendor: NodeLabels | None) -> dict[st
         if product:
             result[names_of_vendor.product] = product
     return result
+
+
+def _software(node_cards: NodeCards) -> dict[str, str]:
+    """Vendor, driver, CUDA and capability, where they are known, and the same on all cards."""
+    if not node_cards.cards:
+        return {}
+    capabilities = {card.compute_capability for card in node_cards.cards}
+    facts = {
+        names.VENDOR_LABEL: node_cards.vendor,
+        names.SOFTWARE_LABELS[DRIVER_OF.get(node_cards.vendor, "driver")]: node_cards.driver_version,
+        names.SOFTWARE_LABELS["cuda"]: node_cards.cuda_version,
+        names.SOFTWARE_LABELS["capability"]: capabilities.pop() if len(capabilities) == 1 else "",
+    }
+    return {name: value for name, value in facts.items() if _LABEL_VALUE.fullmatch(value)}
 
 
 def _printable(text: str, limit: int) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from vc_egpu.core.topology.links import Near
 from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import NodeCards
+from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
 from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.cards.inventory import (
@@ -269,6 +269,7 @@ def test_labels() -> None:
     inventory = stock(card(0), card(1), card(2, product="Other")).node_cards
     assert labels(inventory, FACTS.labels) == {
         "model.egpu.volcano.sh/h20": "2",
+        "egpu.volcano.sh/vendor": "nvidia",
         "nvidia.com/gpu.present": "true",
         "nvidia.com/gpu.count": "3",
         "nvidia.com/gpu.product": "NVIDIA-H20",
@@ -276,6 +277,40 @@ def test_labels() -> None:
     assert labels(stock().node_cards, FACTS.labels) == {}
     cut = stock(card(0, product=f"{'N' * 62} GPU")).node_cards
     assert labels(cut, FACTS.labels)["nvidia.com/gpu.product"] == "N" * 62  # it may not end in a dash
+
+
+def a_card(index: int, capability: str) -> NodeCard:
+    """As a Node tells of it."""
+    uuid = f"GPU-{index}"
+    return NodeCard(uuid=uuid, index=index, model="h20", memory_mib=98304, compute_capability=capability)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "said"),
+    [
+        ("nvidia", {"driver": "550.54.14", "cuda": "12.4", "capability": "9.0", "vendor": "nvidia"}),
+        ("ascend", {"hdk": "550.54.14", "cuda": "12.4", "capability": "9.0", "vendor": "ascend"}),
+        ("hygon", {"hyhal": "550.54.14", "cuda": "12.4", "capability": "9.0", "vendor": "hygon"}),
+    ],
+)
+def test_labels_tell_a_nodes_software(vendor: str, said: dict[str, str]) -> None:
+    cards = tuple(
+        NodeCard(uuid=f"GPU-{n}", index=n, model="h20", memory_mib=98304, compute_capability="9.0")
+        for n in range(2)
+    )
+    node_cards = NodeCards(cards=cards, vendor=vendor, driver_version="550.54.14", cuda_version="12.4")
+    told = {name: value for name, value in labels(node_cards, None).items() if name in names.AGENT_LABELS}
+    assert told == {f"egpu.volcano.sh/{name}": value for name, value in said.items()}
+
+
+def test_what_is_not_known_or_no_label_has_no_label() -> None:
+    """A patch with one bad label would be refused as a whole, and the inventory with it."""
+    cards = tuple(
+        NodeCard(uuid=f"GPU-{n}", index=n, model="h20", memory_mib=98304, compute_capability=f"{n}.0")
+        for n in range(8, 10)
+    )
+    odd = NodeCards(cards=cards, vendor="nvidia", driver_version="550 (beta)", cuda_version="")
+    assert labels(odd, None) == {"model.egpu.volcano.sh/h20": "2", "egpu.volcano.sh/vendor": "nvidia"}
 
 
 def test_links_come_back_from_the_inventory_as_they_were_read() -> None:

@@ -98,6 +98,7 @@ def node() -> dict[str, Any]:
             "name": "n1",
             "labels": {
                 f"{names.MODEL_LABEL_PREFIX}h20": "4",
+                "egpu.volcano.sh/driver": "550.54.14",
                 names.NVIDIA_PRODUCT_LABEL: "NVIDIA-H20",
                 names.NVIDIA_COUNT_LABEL: "4",
                 "zone": "a",

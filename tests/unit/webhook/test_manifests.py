@@ -99,7 +99,7 @@ def test_an_agent_draws_nobodys_pods_to_its_node() -> None:
     spec = policy("vc-egpu-nodes")
     assert spec["matchConstraints"]["resourceRules"][0]["resources"] == ["nodes", "nodes/status"]
     labels = next(check["expression"] for check in spec["validations"] if "?labels" in check["expression"])
-    written = {names.MODEL_LABEL_PREFIX, *SHARED_LABELS}
+    written = {names.MODEL_LABEL_PREFIX, *names.AGENT_LABELS, *SHARED_LABELS}
     assert set(re.findall(r"'([^']*/[^']*)'", labels)) == written, "what it writes, and nothing else"
     rest = " ".join(check["expression"] for check in spec["validations"])
     for field in ("ownerReferences", "finalizers"):

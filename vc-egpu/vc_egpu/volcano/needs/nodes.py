@@ -12,7 +12,7 @@ from vc_egpu.core.environments.needs import Facts
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCards
 
-_DRIVER_OF: Final = {"nvidia": "driver", "ascend": "hdk", "hygon": "hyhal"}
+DRIVER_OF: Final = {"nvidia": "driver", "ascend": "hdk", "hygon": "hyhal"}
 """By vendor, how needs call the version of its driver."""
 _LONGEST: Final = 64
 _GFD_DRIVER: Final = "nvidia.com/cuda.driver-version.full"
@@ -31,7 +31,7 @@ def environment(inventory: NodeCards, labels: Mapping[str, str]) -> Facts:
     }
     if inventory.cards:
         said["kind"] = (inventory.vendor,)
-        said[_DRIVER_OF.get(inventory.vendor, "driver")] = (inventory.driver_version,)
+        said[DRIVER_OF.get(inventory.vendor, "driver")] = (inventory.driver_version,)
         said["cuda"] = (inventory.cuda_version,)
     for name, value in (
         ("driver", labels.get(_GFD_DRIVER, "")),

@@ -200,6 +200,13 @@ MEMBERS_WEBHOOK: Final = f"members.{DOMAIN}"
 
 # --- node agent ------------------------------------------------------------------------------
 MODEL_LABEL_PREFIX: Final = f"model.{DOMAIN}/"
+VENDOR_LABEL: Final = f"{DOMAIN}/vendor"
+SOFTWARE_LABELS: Final = {
+    fact: f"{DOMAIN}/{fact}" for fact in ("driver", "cuda", "capability", "hdk", "hyhal")
+}
+"""Node labels by what they tell: for people, and for tools that select nodes. Nothing of ours reads them."""
+AGENT_LABELS: Final = (VENDOR_LABEL, *SOFTWARE_LABELS.values())
+"""Node labels with a name of their own that the node's agent writes."""
 """Node label ``model.egpu.volcano.sh/<model>``: number of cards of that model."""
 NVIDIA_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 NVIDIA_COUNT_LABEL: Final = "nvidia.com/gpu.count"

@@ -423,7 +423,8 @@ def _nodes(identities: Identities) -> Json:
     # node, as the kubelet's cannot (admission plugin NodeRestriction). It must also not give the Node an
     # owner, or the garbage collector could delete it.
     shared = (names.NVIDIA_PRODUCT_LABEL, names.NVIDIA_COUNT_LABEL, names.NVIDIA_PRESENT_LABEL)
-    fine = f"k.startsWith('{names.MODEL_LABEL_PREFIX}') || k in {quoted(shared)} || "
+    own = f"{names.MODEL_LABEL_PREFIX}..., {', '.join(names.AGENT_LABELS)}"
+    fine = f"k.startsWith('{names.MODEL_LABEL_PREFIX}') || k in {quoted((*names.AGENT_LABELS, *shared))} || "
     fine += "object.metadata.?labels[?k] == oldObject.metadata.?labels[?k]"
     labels = f"[object, oldObject].all(o, o.metadata.?labels.orValue({{}}).all(k, {fine}))"
     kept = " && ".join(
@@ -447,7 +448,7 @@ def _nodes(identities: Identities) -> Json:
             ),
             (
                 f"request.operation != 'UPDATE' || {labels}",
-                f"metadata.labels: a node agent writes {names.MODEL_LABEL_PREFIX}... and {', '.join(shared)}",
+                f"metadata.labels: a node agent writes {own} and {', '.join(shared)}",
             ),
             (
                 f"request.operation != 'UPDATE' || {kept}",
