@@ -170,6 +170,19 @@ def test_an_alternative_whose_needs_no_node_meets_is_passed_over(kinds: Choosing
     kinds.delete("newer")
 
 
+def test_a_kind_is_any_of_its_models(kinds: Choosing) -> None:
+    """An NPU of whichever model: of six in the table, one has nodes here, and its queue a cap for it."""
+    kinds.queue("npus", {ASCEND: 2})
+    found = either("npu", "npus")
+    ways = [{"name": "npu", "kind": "npu", **{key: WAYS[1][key] for key in ("image", "env", "args")}}]
+    found["metadata"]["annotations"] = {names.ALTERNATIVES: json.dumps(ways)}
+    kinds.apply(found)
+    assert not any(map(is_large, kinds.runs("npu", 2).values()))
+    assert (kinds.choice("npu"), kinds.tries("npu")) == (f"npu.{ASCEND}", 0)
+    kinds.check()
+    kinds.delete("npu")
+
+
 def test_one_bad_alternative_refuses_the_job_and_is_named(kinds: Choosing) -> None:
     kinds.queue("bad", {H20: 2, ASCEND: 2})
     found = either("bad", "bad")

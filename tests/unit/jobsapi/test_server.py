@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from unit.jobsapi.stand_in import Caller, Cluster, served, wanted
 from vc_egpu.jobsapi.client import JobsApiError, JobsClient
-from vc_egpu.jobsapi.request import LIMITS, JobRequest
+from vc_egpu.jobsapi.request import LIMITS, Alternative, JobRequest
 from vc_egpu.volcano.words import names
 
 ALTERNATIVE = {"name": "h20", "image": "reg/a"}
@@ -276,4 +276,4 @@ def test_the_client_is_typed_and_says_what_was_refused(api: Cluster, ann: Caller
 
 
 def test_each_field_has_a_limit_that_refusals_can_name() -> None:
-    assert set(JobRequest.model_fields) == set(LIMITS)
+    assert {*JobRequest.model_fields, *Alternative.model_fields} == set(LIMITS)

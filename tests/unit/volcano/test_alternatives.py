@@ -55,7 +55,7 @@ def text(*changes: tuple[int, str, Any]) -> str:
 
 
 def test_a_pod_becomes_what_the_alternative_says_and_nothing_else_changes() -> None:
-    one, two = (applied(SPEC, each) for each in decode(text()).values())
+    one, two = (applied(SPEC, each) for each in decode(text(), TABLE).values())
     main, log = one["containers"]
     assert (main["image"], log) == ("reg/qwen:cu124", SPEC["containers"][1])
     assert main["resources"]["limits"] == {
@@ -130,14 +130,28 @@ def test_each_is_an_option_of_the_pod() -> None:
         (text((0, "args", {"main": ["x"] * 65})), "0.args.main"),
         (text((0, "volumes", [])), "0.volumes"),
         (text((0, "securityContext", {})), "0.securityContext"),
-        (text((0, "kind", "ascend")), "0.kind: is not there yet"),
+        (text((0, "kind", "ascend")), "0.kind: no model is of kind ascend; these are known: nvidia"),
+        (text((0, "kind", "GPU")), "0.kind"),
+        (text((1, "kind", "gpu")), "1: Value error, kind and model are given; leave one of them out"),
+        (
+            text((0, "slice", "vir10_3c_32g")),
+            "0: Value error, a slice has a size; leave memory and cores out",
+        ),
+        (text((0, "slice", "")), "0.slice"),
+        (
+            json.dumps([{"name": "a" * 29, "kind": "gpu"}]),
+            "0.name: with a model it has 33 characters, the limit is 32",
+        ),
+        (
+            json.dumps([{"name": "any.l20", "model": "h20"}, {"name": "any", "kind": "gpu"}]),
+            "1.name: two alternatives are called any.l20",
+        ),
         (text((1, "needs", "x" * 513)), "1.needs: String should have at most 512 characters"),
-        (text((1, "slice", "vir10_3c_32g")), "1.slice: is not there yet"),
     ],
 )
 def test_what_is_refused_names_its_place(written: str, said: str) -> None:
     with pytest.raises(AnnotationError) as refused:
-        decode(written)
+        decode(written, TABLE)
     assert said in str(refused.value)
 
 
@@ -156,3 +170,95 @@ def test_one_bad_alternative_refuses_all_and_is_named(annotations: dict[str, str
     with pytest.raises(AskError) as refused:
         options.read(SPEC, annotations, TABLE)
     assert said in str(refused.value)
+
+
+KINDS = ModelTable.from_yaml(
+    """
+models:
+  - {name: h20, memoryMiB: 98304, cardsPerNode: 8}
+  - {name: l20, memoryMiB: 49152, cardsPerNode: 4}
+  - {name: 910b3, vendor: ascend, memoryMiB: 65536, layout: b3, stack: false}
+  - {name: 910b4, vendor: ascend, memoryMiB: 32768, layout: b4, stack: false}
+layouts:
+  b3: {totals: {aicore: 20}, templates: [
+    {name: vir05_1c_16g, mib: 16384, cores: 25, parts: {aicore: 5}},
+    {name: vir10_3c_32g, mib: 32768, cores: 50, parts: {aicore: 10}}]}
+  b4: {totals: {aicore: 20}, templates: [{name: vir05_1c_8g, mib: 8192, cores: 25, parts: {aicore: 5}}]}
+"""
+)
+
+
+def ways(*entries: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """By option what it counts, as the pod above asks for it."""
+    found = options.read(SPEC, {names.ALTERNATIVES: json.dumps(entries)}, KINDS).options
+    return {name: dict(way.sums()) for name, way in found.items()}
+
+
+def counted(model: str, memory_mib: int, cores: int) -> dict[str, int]:
+    sums = {f"volcano.sh/vgpu-{model}": 1, f"volcano.sh/vgpu-{model}-memory": memory_mib}
+    return sums | ({f"volcano.sh/vgpu-{model}-cores": cores} if cores else {})
+
+
+def test_a_kind_is_any_of_its_models_in_the_order_of_the_table() -> None:
+    assert ways({"name": "any", "kind": "gpu", "memory": 24576}) == {
+        "any.h20": counted("h20", 24576, 0),
+        "any.l20": counted("l20", 24576, 0),
+    }
+    by_vendor = ways({"name": "npu", "kind": "ascend", "memory": 8000, "image": {"main": "cann"}})
+    assert by_vendor == {
+        "npu.910b3": counted("910b3", 16384, 25),
+        "npu.910b4": counted("910b4", 8192, 25),
+    }
+    assert ways({"name": "npu", "kind": "npu", "memory": 8000}) == by_vendor
+
+
+def test_models_of_a_kind_that_cannot_hold_it_are_left_out() -> None:
+    assert list(ways({"name": "any", "kind": "gpu", "memory": 90000}, {"name": "l20"})) == ["any.h20", "l20"]
+    with pytest.raises(AskError) as refused:
+        ways({"name": "any", "kind": "gpu", "memory": 100_000})
+    assert "above 98304" in str(refused.value)
+    assert "no model of its kind can hold it" in str(refused.value)
+
+
+def test_a_kind_of_more_models_than_a_gang_may_try_is_refused_by_number() -> None:
+    rows = ", ".join(f"{{name: m{number}, memoryMiB: 98304}}" for number in range(9))
+    many = ModelTable.from_yaml(f"models: [{rows}]")
+    annotations = {names.ALTERNATIVES: json.dumps([{"name": "any", "kind": "gpu"}])}
+    with pytest.raises(AskError, match="are 9 with all models of their kinds, the limit is 8; name models"):
+        options.read(SPEC, annotations, many)
+
+
+def test_a_slice_is_exactly_this_one_and_its_size_counts() -> None:
+    """The template's own memory is of another kind of card."""
+    assert ways({"name": "910b3", "slice": "vir10_3c_32g"}, {"name": "h20"}) == {
+        "910b3": counted("910b3", 32768, 50),
+        "h20": counted("h20", 1000, 0),
+    }
+    assert ways({"name": "npu", "kind": "npu", "slice": "vir05_1c_8g"}) == {
+        "npu.910b4": counted("910b4", 8192, 25)
+    }
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"name": "910b3", "slice": "vir05_1c_8g"}, "is no slice of model 910b3; these are: vir05_1c_16g"),
+        ({"name": "h20", "slice": "vir05_1c_8g"}, "cards of model h20 are not cut into slices"),
+        ({"name": "910b3", "slice": "vir05_1c_16g", "count": 2}, "a container takes one slice"),
+    ],
+)
+def test_a_slice_that_the_model_does_not_have_is_refused(entry: dict[str, Any], said: str) -> None:
+    with pytest.raises(AskError) as refused:
+        ways(entry)
+    assert said in str(refused.value)
+    assert f"(alternative {entry['name']} of" in str(refused.value)
+
+
+def test_a_pod_is_made_as_the_model_of_the_kind_that_was_chosen() -> None:
+    written = json.dumps([{"name": "npu", "kind": "npu", "slice": "vir05_1c_8g", "image": {"main": "cann"}}])
+    made = options.with_option(SPEC, {names.ALTERNATIVES: written}, "npu.910b4", KINDS)
+    main = made["containers"][0]
+    assert main["image"] == "cann"
+    assert main["resources"]["limits"] == {"volcano.sh/vgpu-910b4": 1, "cpu": 4}
+    with pytest.raises(AskError, match=r"there is no alternative npu\.h20"):
+        options.with_option(SPEC, {names.ALTERNATIVES: written}, "npu.h20", KINDS)

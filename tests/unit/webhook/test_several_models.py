@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from unit.volcano.test_alternatives import KINDS
 from unit.webhook import job_reviews
 from unit.webhook.pod_reviews import complete, group, of_job, refusal, waits
 from unit.webhook.world import (
@@ -85,6 +86,30 @@ def test_once_it_is_chosen_pods_are_made_with_it_and_percent_is_of_that_model(ch
         f"volcano.sh/vgpu-{choice}-memory": str(2 * mib),
     }
     assert patched(done, review_pod(create(done), world())) == done
+
+
+def test_a_slice_of_a_kind_is_asked_for_once_its_model_is_chosen() -> None:
+    entry = {"name": "npu", "kind": "npu", "slice": "vir05_1c_8g", "image": {"c": "cann"}}
+    obj = pod(container(vgpu=1, vgpu_memory=99999), annotations={names.ALTERNATIVES: json.dumps([entry])})
+    obj["metadata"]["ownerReferences"] = a_replica()["metadata"]["ownerReferences"]
+    known = replace(world({"volcano.sh/vgpu-910b4": "4"}), table=KINDS)
+    before = request_of(complete(obj, known))
+    assert [(one["name"], one["containers"]["c"]["slice"]) for one in before["options"]] == [
+        ("npu.910b4", "vir05_1c_8g")
+    ]
+    groups = {(NAMESPACE, "podgroup-rs"): group("rs", name="podgroup-rs", **{names.CHOICE: "npu.910b4"})}
+    done = complete(obj, replace(known, pod_groups=groups))
+    assert request_of(done)["containers"]["c"]["slice"] == "vir05_1c_8g"
+    main = done["spec"]["containers"][0]
+    assert (main["image"], main["resources"]["limits"]) == (
+        "cann",
+        {
+            "volcano.sh/vgpu-910b4": 1,
+            "volcano.sh/vgpu-910b4-memory": "8192",
+            "volcano.sh/vgpu-910b4-cores": "25",
+        },
+    )
+    assert patched(done, review_pod(create(done), replace(known, pod_groups=groups))) == done
 
 
 def test_a_choice_that_is_not_in_the_list_says_nothing() -> None:

@@ -374,6 +374,7 @@ class Loop:
             hypernodes_wrong=len(self._mirror.inventory.network.problems),
             figures=self._figures,
             policy=self._parts.decisions.policy,
+            table=self._mirror.table,
             environments=self._mirror.around.environments,
             verdicts=dict(self._verdicts.now),
             counters=dict(self._work.counters),

@@ -19,6 +19,7 @@ from vc_egpu.core.model.cluster import Snapshot
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Verdict
 from vc_egpu.volcano.needs.table import EnvironmentTable, shipped
+from vc_egpu.volcano.words.model_table import ModelTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class View:
     figures: Figures = field(default_factory=Figures)
     policy: Policy = field(default_factory=Policy)
     """What decisions go by, with what usual work was learned by then."""
+    table: ModelTable = field(default_factory=ModelTable)
     environments: EnvironmentTable = field(default_factory=shipped)
     """What software needs."""
 

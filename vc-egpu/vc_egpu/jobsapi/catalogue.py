@@ -120,7 +120,10 @@ def problems(
             found.append(f"{entry.name}: {error}")
         for one in entry.alternatives:
             of_model = one.model or one.name
-            if models is not None and of_model not in {row.name for row in models.models}:
+            if one.kind is not None:
+                if models is not None and not models.of_kind(one.kind):
+                    found.append(f"{entry.name}: alternative {one.name}: no model of kind {one.kind}")
+            elif models is not None and of_model not in {row.name for row in models.models}:
                 found.append(f"{entry.name}: alternative {one.name}: no model {of_model} in the model table")
             try:
                 _ = one.needs is None or compiled(one.needs, environments)

@@ -119,6 +119,8 @@ def _entry(one: Alternative) -> Json:
     plain: Mapping[str, Any] = {
         "name": one.name,
         "model": one.model,
+        "kind": one.kind,
+        "slice": one.slice,
         "count": one.count,
         "memory": one.memory,
         "cores": one.cores,

@@ -29,7 +29,8 @@ LIMITS: Final[Mapping[str, str]] = {
     "queue": "1 to 253 of a-z, 0-9, - and ., with a letter or digit at both ends",
     "quota": "as queue",
     "model": "1 to 32 of a-z, 0-9, - and ., with a letter or digit at both ends",
-    "kind": "as model",
+    "kind": "as model; in an alternative: gpu, npu, dcu or a vendor",
+    "slice": "1 to 63 of letters, digits, ., _, + and -, with a letter or digit first",
     "models": f"1 to {MAX_OPTIONS} models, each as model",
     "catalogue": "1 to 63 of a-z, 0-9, - and ., with a letter or digit at both ends",
     "members": f"a whole number from 1 to {MOST_MEMBERS}",
@@ -82,6 +83,8 @@ Model = Annotated[str, Field(pattern=_MODEL), _said("model")]
 CatalogueName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"), _said("catalogue")]
 Members = Annotated[_Whole, Field(ge=1, le=MOST_MEMBERS), _said("members")]
 Count = Annotated[_Whole, Field(ge=1, le=MAX_CARDS_PER_NODE), _said("count")]
+Kind = Annotated[str, Field(pattern=r"^[a-z0-9]{1,32}$"), _said("kind")]
+Slice = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$"), _said("slice")]
 Memory = Annotated[
     Annotated[_Whole, Field(ge=1, le=MAX_MEMORY_MIB)]
     | Annotated[str, Field(pattern=r"^([1-9][0-9]?|100)%$")],
@@ -130,6 +133,16 @@ class Alternative(Part):
 
     name: Model
     model: Model | None = None
+    kind: Kind | None = None
+    slice: Slice | None = None
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if self.kind is not None and self.model is not None:
+            raise RequestError("kind", "is given next to model", "one of model, kind")
+        if self.slice is not None and (self.memory is not None or self.cores is not None):
+            raise RequestError("slice", "has a size of its own", "without memory and cores")
+        return self
 
 
 class JobRequest(Part):

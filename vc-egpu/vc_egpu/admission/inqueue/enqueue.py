@@ -221,7 +221,7 @@ def template(
                 mixes=said.get(names.MIX_MODELS) == "true",
                 best=said.get(names.ALTERNATIVES_ORDER) == "best",
             )
-            request = options.with_needs_of(request, said, spec, environments or shipped())
+            request = options.with_needs_of(request, said, spec, table, environments or shipped())
             name = plans.task_name(str(task["name"]))
             full = _filled_in(job, name, spec, runtime_classes)
             document = _as_pod(job, name, metadata, full, request.encode())

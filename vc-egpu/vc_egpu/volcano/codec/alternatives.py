@@ -19,18 +19,17 @@ from vc_egpu.volcano.words.annotations import (
     AnnotationError,
     ContainerName,
     ModelName,
+    SliceName,
     Wire,
 )
+from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.quantity import is_zero
 
 MAX_BYTES: Final = 16 * 1024
+MOST_NAME: Final = 32
+"""Characters of an option's name."""
 ORDERS: Final = ("ordered", "best")
 """Values of ``egpu.volcano.sh/alternatives-order``."""
-_NOT_YET: Final[Mapping[str, str]] = {
-    "kind": "name a model",
-    "slice": "cards are shared by memory and cores",
-}
-"""Words of the contract that nothing here acts on. To ignore one would start the wrong program."""
 _Text = Annotated[str, Field(max_length=4096)]
 _Image = Annotated[str, Field(min_length=1, max_length=1024)]
 _EnvName = Annotated[str, Field(pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]{0,127}$")]
@@ -50,6 +49,8 @@ class Alternative(Wire):
     name: ModelName
     model: ModelName | None = None
     """Absent: the name is the model's."""
+    kind: Annotated[str, Field(pattern=r"^[a-z0-9]{1,32}$")] | None = None
+    """Any model of this vendor that can hold it, in the order of the table; or what it calls its cards."""
     count: Annotated[int, Field(strict=True, ge=1, le=MAX_CARDS_PER_NODE)] | None = None
     """Cards of each container that asks for some; absent: as many as it asks for."""
     memory: (
@@ -59,6 +60,8 @@ class Alternative(Wire):
     ) = None
     """MiB on each card, or percent of the model's (``"50%"``); absent: as the template says."""
     cores: Annotated[int, Field(strict=True, ge=1, le=100)] | None = None
+    slice: SliceName | None = None
+    """A slice of a card that is cut, by its name. Its size counts, not what the template says."""
     needs: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """What its program needs of the node; absent: as the pod's own annotation or variables say."""
     image: dict[ContainerName, _Image] = Field(default_factory=dict)
@@ -67,6 +70,19 @@ class Alternative(Wire):
     """Added to those of the container; one of the same name is replaced."""
     command: dict[ContainerName, _Words] = Field(default_factory=dict)
     args: dict[ContainerName, _Words] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.kind is not None and self.model is not None:
+            raise ValueError("kind and model are given; leave one of them out")
+        if self.slice is not None and (self.memory is not None or self.cores is not None):
+            raise ValueError("a slice has a size; leave memory and cores out")
+        return self
+
+    @property
+    def written(self) -> str:
+        """Its name as its user wrote it."""
+        return self.name.removesuffix(f".{self.model}") if self.kind is not None else self.name
 
     @property
     def of_model(self) -> str:
@@ -91,8 +107,11 @@ class _All(Wire):
         return self
 
 
-def decode(text: object) -> dict[str, Alternative]:
-    """By name, the wish of the user first. Raises :class:`AnnotationError` with the path of what is wrong."""
+def decode(text: object, table: ModelTable) -> dict[str, Alternative]:
+    """By name, the wish of the user first. One of a kind is there once for each model, as ``npu.910b3``.
+
+    Raises :class:`AnnotationError` with the path of what is wrong.
+    """
     written = str(text)
     if len(written.encode(errors="replace")) > MAX_BYTES:
         raise AnnotationError(
@@ -104,21 +123,36 @@ def decode(text: object) -> dict[str, Alternative]:
         raise AnnotationError(f"is no JSON: {error}") from error
     if not isinstance(entries, list):
         raise AnnotationError('is no list: write [{"name": ..., "model": ...}, ...]')
-    _refuse_not_yet(entries)
     try:
         found = _All.model_validate({"alternatives": entries})
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"][1:] if not str(part).startswith(_UNION))
         raise AnnotationError(f"{path or 'the list'}: {first['msg']}") from error
-    return {one.name: one for one in found.alternatives}
+    options: dict[str, Alternative] = {}
+    for index, one in enumerate(found.alternatives):
+        for option in _of_kind(one, index, table):
+            if option.name in options:
+                raise AnnotationError(f"{index}.name: two alternatives are called {option.name}")
+            options[option.name] = option
+    return options
 
 
-def _refuse_not_yet(entries: list[Any]) -> None:
-    for index, entry in enumerate(entries[: MAX_OPTIONS + 1]):
-        for word, advice in _NOT_YET.items():
-            if isinstance(entry, dict) and word in entry:
-                raise AnnotationError(f"{index}.{word}: is not there yet; {advice}")
+def _of_kind(one: Alternative, index: int, table: ModelTable) -> list[Alternative]:
+    """The alternative; where it names a kind, once for each model of that."""
+    if one.kind is None:
+        return [one]
+    models = table.of_kind(one.kind)
+    if not models:
+        known = ", ".join(sorted({row.vendor for row in table.models}))
+        raise AnnotationError(f"{index}.kind: no model is of kind {one.kind}; these are known: {known}")
+    options = [one.model_copy(update={"name": f"{one.name}.{model}", "model": model}) for model in models]
+    longest = max(len(option.name) for option in options)
+    if longest > MOST_NAME:
+        raise AnnotationError(
+            f"{index}.name: with a model it has {longest} characters, the limit is {MOST_NAME}"
+        )
+    return options
 
 
 def applied(spec: Mapping[str, Any], one: Alternative) -> dict[str, Any]:
@@ -164,6 +198,8 @@ def _resources(given: Any, one: Alternative) -> dict[str, Any]:
         return dict(resources)
     wanted: dict[str, Any] = {names.shared_resource(one.of_model): one.count or cards}
     dropped = {names.ANY_MODEL}
+    if one.slice is not None:
+        dropped |= {names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_CORES}
     if one.memory is not None:
         percent = isinstance(one.memory, str)
         dropped |= {names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE}

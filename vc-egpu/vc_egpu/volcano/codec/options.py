@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from vc_egpu.volcano.api.containers import IN_SPEC, containers_of
 from vc_egpu.volcano.codec import alternatives
+from vc_egpu.volcano.codec.alternatives import Alternative
 from vc_egpu.volcano.codec.request import AskError, PodAsk, read_pod, totals_of
 from vc_egpu.volcano.needs.pods import Read
 from vc_egpu.volcano.needs.pods import read as needed
 from vc_egpu.volcano.needs.table import EnvironmentTable
 from vc_egpu.volcano.needs.text import NeedsError
-from vc_egpu.volcano.podspec.slices import SliceAskError, cut_of
+from vc_egpu.volcano.podspec.slices import Cut, SliceAskError, cut_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import (
     MAX_OPTIONS,
@@ -28,6 +29,7 @@ from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.quantity import QuantityError, is_zero, parse
 from vc_egpu.volcano.words.resource_names import classify
 
+_LISTED: Final = names.ALTERNATIVES
 _KINDS: Final = ("limits", "requests")
 
 
@@ -62,27 +64,65 @@ def read(
     if known is not None:
         raise AskError(f"annotation {names.REQUEST}", "does not name the models that the pod may take")
     _check_one_way(spec, path)
+    if names.ALTERNATIVES in annotations:
+        return _several(_ways(spec, annotations, table, path, cut), _cards_by_container(spec))
     found = {}
-    several = names.ALTERNATIVES in annotations
-    what = "alternative" if several else "model"
-    listed = names.ALTERNATIVES if several else names.USE_MODELS
-    for name in _alternatives(annotations, path) if several else _models(annotations, table, path):
+    for name in _models(annotations, table, path):
         try:
-            found[name] = read_pod(with_option(spec, annotations, name, path), table, path, cut=cut)
+            found[name] = read_pod(with_model(spec, name), table, path, cut=cut)
         except AskError as error:
-            raise AskError(error.path, f"{error.problem} ({what} {name} of {listed})") from error
+            raise AskError(error.path, f"{error.problem} (model {name} of {names.USE_MODELS})") from error
     return _several(found, _cards_by_container(spec))
 
 
+def _ways(
+    spec: Mapping[str, Any], annotations: Mapping[str, Any], table: ModelTable, path: str, cut: Cut
+) -> dict[str, PodAsk]:
+    """By name, what each alternative asks for. Models of a kind that cannot hold it are left out."""
+    found: dict[str, PodAsk] = {}
+    refused: dict[str, AskError] = {}
+    kinds: dict[str, bool] = {}
+    """By name as the user wrote it, of those of a kind: whether any model can hold it."""
+    for name, one in _alternatives(annotations, table, path).items():
+        try:
+            found[name] = _way(spec, one, table, path, cut)
+        except AskError as error:
+            if one.kind is None:
+                raise AskError(error.path, f"{error.problem} (alternative {name} of {_LISTED})") from error
+            refused.setdefault(one.written, error)
+        if one.kind is not None:
+            kinds[one.written] = kinds.get(one.written, False) or name in found
+    if without := next((name for name, holds in kinds.items() if not holds), None):
+        first = refused[without]
+        what = f"{first.problem} (alternative {without} of {_LISTED}; no model of its kind can hold it)"
+        raise AskError(first.path, what) from first
+    if len(found) > MAX_OPTIONS:
+        what = f"are {len(found)} with all models of their kinds, the limit is {MAX_OPTIONS}; name models"
+        raise AskError(_where(path, names.ALTERNATIVES), what)
+    return found
+
+
+def _way(spec: Mapping[str, Any], one: Alternative, table: ModelTable, path: str, cut: Cut) -> PodAsk:
+    try:
+        made = alternatives.applied(spec, one)
+    except AnnotationError as error:
+        raise AskError(_where(path, names.ALTERNATIVES), str(error)) from error
+    return read_pod(made, table, path, cut=Cut(one.slice, cut.hardware) if one.slice else cut)
+
+
 def with_option(
-    spec: Mapping[str, Any], annotations: Mapping[str, Any], name: str, path: str = "spec"
+    spec: Mapping[str, Any],
+    annotations: Mapping[str, Any],
+    name: str,
+    table: ModelTable,
+    path: str = "spec",
 ) -> dict[str, Any]:
     """The pod spec with this option. Raises :class:`.request.AskError` where it cannot be."""
     if names.ALTERNATIVES not in annotations:
         return with_model(spec, name)
     where = _where(path, names.ALTERNATIVES)
     try:
-        return alternatives.applied(spec, alternatives.decode(annotations[names.ALTERNATIVES])[name])
+        return alternatives.applied(spec, alternatives.decode(annotations[names.ALTERNATIVES], table)[name])
     except AnnotationError as error:
         raise AskError(where, str(error)) from error
     except KeyError as error:
@@ -90,7 +130,10 @@ def with_option(
 
 
 def needs_of_alternatives(
-    annotations: Mapping[str, Any], spec: Mapping[str, Any], environments: EnvironmentTable
+    annotations: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    table: ModelTable,
+    environments: EnvironmentTable,
 ) -> dict[str, Read]:
     """What the program of each alternative needs, if the pod has any.
 
@@ -99,7 +142,7 @@ def needs_of_alternatives(
     if names.ALTERNATIVES not in annotations or not is_open(spec):
         return {}
     found = {}
-    for name, one in alternatives.decode(annotations[names.ALTERNATIVES]).items():
+    for name, one in alternatives.decode(annotations[names.ALTERNATIVES], table).items():
         said = annotations if one.needs is None else {**annotations, names.NEEDS: one.needs}
         try:
             found[name] = needed(said, alternatives.applied(spec, one), environments)
@@ -118,13 +161,14 @@ def with_needs_of(
     request: Request,
     annotations: Mapping[str, Any],
     spec: Mapping[str, Any],
+    table: ModelTable,
     environments: EnvironmentTable,
 ) -> Request:
     """The request of a pod with this spec, with what its program needs: as the webhook writes it.
 
     Raises as :func:`needs_of_alternatives` does.
     """
-    each = needs_of_alternatives(annotations, spec, environments)
+    each = needs_of_alternatives(annotations, spec, table, environments)
     if not any(read.needs is not None for read in each.values()):
         return request.model_copy(update={"needs": needed(annotations, spec, environments).needs})
     by_name = {name: read.needs for name, read in each.items()}
@@ -188,13 +232,13 @@ def _where(path: str, name: str) -> str:
     return f'{path.removesuffix("spec")}metadata.annotations["{name}"]'
 
 
-def _alternatives(annotations: Mapping[str, Any], path: str) -> list[str]:
+def _alternatives(annotations: Mapping[str, Any], table: ModelTable, path: str) -> dict[str, Alternative]:
     where = _where(path, names.ALTERNATIVES)
     for other in (names.USE_MODELS, names.AVOID_MODELS, names.MIX_MODELS):
         if other in annotations:
             raise AskError(_where(path, other), f"next to {names.ALTERNATIVES}; leave one of them out")
     try:
-        return list(alternatives.decode(annotations[names.ALTERNATIVES]))
+        return alternatives.decode(annotations[names.ALTERNATIVES], table)
     except AnnotationError as error:
         raise AskError(where, str(error)) from error
 

@@ -10,7 +10,7 @@ Validation at the door goes by this table, not by the nodes that happen to be up
         cardsPerNode: 8
 """
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -30,6 +30,9 @@ from vc_egpu.volcano.words.names import (
     RESERVED_MODEL_WORDS,
 )
 from vc_egpu.volcano.words.yaml_text import NotYamlError, read_yaml
+
+KINDS: Final = {"gpu": "nvidia", "npu": "ascend", "dcu": "hygon"}
+"""What vendors call their cards."""
 
 
 class ModelTableError(ValueError):
@@ -102,6 +105,8 @@ class GpuModel(BaseModel):
     memory_mib: Annotated[MemoryMib, Field(alias="memoryMiB")]
     """Nominal memory: what the ledger counts per card. Cards that report less are not offered."""
     cards_per_node: Annotated[int, Field(alias="cardsPerNode", ge=1, le=MAX_CARDS_PER_NODE)] = 8
+    vendor: Annotated[str, Field(pattern=r"^[a-z0-9]{1,32}$")] = "nvidia"
+    """The vendor, as nodes tell it by the fact ``kind``."""
     layout: str = ""
     """Name of the layout in the same table; empty: its cards are never cut."""
     stack: bool = True
@@ -193,6 +198,11 @@ class ModelTable(BaseModel):
     def get(self, name: str) -> GpuModel | None:
         """The row of a model, or None."""
         return next((model for model in self.models if model.name == name), None)
+
+    def of_kind(self, kind: str) -> tuple[str, ...]:
+        """The names of all models of a vendor, in the order of the table; see also :data:`KINDS`."""
+        vendor = KINDS.get(kind, kind)
+        return tuple(model.name for model in self.models if model.vendor == vendor)
 
     def of_product(self, product: str) -> GpuModel | None:
         """The row whose products hold this NVML product name, or None."""

@@ -87,7 +87,7 @@ def _by_alternative(
 ) -> dict[str, Read]:
     """What each alternative needs, if the pod has any."""
     try:
-        return options.needs_of_alternatives(annotations, spec, context.settings.environments)
+        return options.needs_of_alternatives(annotations, spec, context.table, context.settings.environments)
     except (AnnotationError, NeedsError) as error:
         raise Refusal(f'{path}["{names.ALTERNATIVES}"]: {error}') from error
 

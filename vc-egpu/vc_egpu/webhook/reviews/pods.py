@@ -142,7 +142,8 @@ def _as_chosen(
     name = option_of(str(choice or ""), str(annotations_of(review.object).get(names.TASK_SPEC) or ""))
     if name not in ask.options:
         return ask, spec
-    return options.chosen(ask, name), options.with_option(spec, annotations_of(review.object), name)
+    said = annotations_of(review.object)
+    return options.chosen(ask, name), options.with_option(spec, said, name, context.table)
 
 
 def _without_zeroes(spec: Json, ask: PodAsk) -> Json:

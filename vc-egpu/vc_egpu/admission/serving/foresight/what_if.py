@@ -130,8 +130,7 @@ class WhatIf:
         if view is None:
             return Answer(503, b"this replica does not lead\n")
         snapshot, now = view.snapshot, time.time()
-        models = [{"name": name, "memoryMiB": mib} for name, mib in snapshot.models.items()]
-        table = ModelTable.model_validate({"models": models})
+        table = view.table if view.table.models else _table_of(snapshot)
         try:
             job, changes = read(_json(body))
             gang = asked(job, "default", table, now, view.environments)
@@ -149,6 +148,12 @@ class WhatIf:
             )
             return Answer(400, f"{near}\n".encode())
         return Answer(200, snapshot_codec.to_json(told(found, gang, snapshot, sees)), "application/json")
+
+
+def _table_of(snapshot: Snapshot) -> ModelTable:
+    """As much of the model table as a snapshot knows."""
+    models = [{"name": name, "memoryMiB": mib} for name, mib in snapshot.models.items()]
+    return ModelTable.model_validate({"models": models})
 
 
 def _json(body: bytes) -> object:
