@@ -12,7 +12,7 @@ from typing import Any, Final
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import PODS
 from vc_egpu.kube.watch import Change, ChangeKind, Reflector
-from vc_egpu.kube.wire.errors import Conflict, NotFound
+from vc_egpu.kube.wire.errors import Conflict, Invalid, NotFound
 from vc_egpu.volcano.podspec.sums import pod_requests
 
 Json = dict[str, Any]
@@ -75,5 +75,6 @@ class RefusingKubelets:
     def _refuse(self, pod: Json) -> None:
         metadata = pod["metadata"]
         body = {"metadata": {"uid": metadata["uid"]}, "status": _REFUSAL}
-        with suppress(Conflict):  # another pod has its name by now
+        # Another pod has its name by now: a conflict, or a UID that may not change.
+        with suppress(Conflict, Invalid):
             self._api.patch_status(PODS, metadata["name"], body, metadata["namespace"])
