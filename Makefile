@@ -174,6 +174,10 @@ test-gpu: venv native ## run the tests for a real NVIDIA GPU that nothing else u
 .PHONY: bench-admission bench-agent bench-webhook bench-decide bench-takeover bench-jobs
 bench-admission: toolchain ## measure submit to bind of 5,000 pods on 1,000 simulated nodes
 	@$(PY) e2e/bench_admission.py
+.PHONY: bench-endurance
+bench-endurance: toolchain ## measure hours of load on a full cluster (NODES=5000 PODS=20000 MINUTES=120 GANGS=60, by the minute)
+	@$(PY) e2e/bench_endurance.py $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(GANGS),--gangs-per-minute $(GANGS))
 bench-agent: root toolchain native image ## measure the agent: PreStartContainer, memory and CPU
 	@$(PY) e2e/bench_agent.py
 bench-webhook: venv ## measure the webhook: reviews per second

@@ -67,6 +67,11 @@ class HostProcess:
         return cpu_seconds(pid) if pid else 0.0
 
     @property
+    def pid(self) -> int | None:
+        """Of its main process; None while it was never started."""
+        return self._running.pid if self._running else None
+
+    @property
     def _process(self) -> ManagedProcess:
         if self._running is None:
             raise RuntimeError(f"{self.name} was never started")
@@ -81,3 +86,12 @@ def cpu_seconds(pid: int) -> float:
         return 0.0
     fields = text[text.rindex(")") + 1 :].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def rss_mib(pid: int) -> float:
+    """Memory of a process that is not swapped out, in MiB; 0 when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/statm").read_text(encoding="ascii")
+    except OSError:
+        return 0.0
+    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024**2
