@@ -24,6 +24,7 @@ OPTIONS: Final = (
     Option("isolation", (False, True), "limits inside containers"),
     Option("suspension", (False, True), "training that leaves its cards and comes back; needs isolation"),
     Option("driver", ("runtime", "root"), "runtime: RuntimeClass nvidia. root: the agent mounts the driver"),
+    Option("otherVendors", (False, True), "cards of Ascend and Hygon as well; needs driver root"),
     Option("cudaProbe", (False, True), "the agent tries cards as programs use them"),
     Option("closedRuntimeClass", (False, True), "tenants may not name RuntimeClass nvidia"),
     Option("criticalQuota", (False, True), "for clusters that limit the system's priority classes (GKE)"),
@@ -48,8 +49,10 @@ def choices() -> Iterator[Choice]:
 
 
 def is_allowed(choice: Choice) -> bool:
-    """Suspension without isolation has nothing to hold what comes back."""
-    return bool(choice["isolation"]) or not choice["suspension"]
+    """Suspension without isolation has nothing to hold what comes back. RuntimeClass nvidia is not on nodes
+    of other vendors."""
+    suspended, others = choice["suspension"], choice["otherVendors"]
+    return bool(choice["isolation"] or not suspended) and (choice["driver"] == "root" or not others)
 
 
 def default() -> dict[str, bool | str]:
@@ -64,6 +67,7 @@ def kustomization(choice: Choice, manifests: str) -> Json:
         ("isolation", choice["isolation"]),
         ("suspension", choice["suspension"]),
         ("driver-root", choice["driver"] == "root"),
+        ("other-vendors", choice["otherVendors"]),
         ("cuda-probe", choice["cudaProbe"]),
         ("closed-runtime-class", choice["closedRuntimeClass"]),
         ("critical-quota", choice["criticalQuota"]),

@@ -124,14 +124,19 @@ def schema() -> str:
         properties[option.path] = {**kind, "description": option.about}
     for table in _TABLES.values():
         properties[table] = {"type": "string"}
-    isolated = {"properties": {"isolation": {"const": True}}}
+    needs = (("suspension", "isolation", True), ("otherVendors", "driver", "root"))
     whole = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object",
         "additionalProperties": False,
         "properties": properties,
-        "if": {"properties": {"suspension": {"const": True}}, "required": ["suspension"]},
-        "then": isolated,
+        "allOf": [
+            {
+                "if": {"properties": {one: {"const": True}}, "required": [one]},
+                "then": {"properties": {other: {"const": wanted}}},
+            }
+            for one, other, wanted in needs
+        ],
     }
     return json.dumps(whole, indent=2) + "\n"
 

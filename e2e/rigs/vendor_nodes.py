@@ -89,7 +89,7 @@ def vendor_cluster(name: str) -> Iterator[VendorCluster]:
         found.dcus.cards = {0: {"unique": 0x1001, "bus": 0x33}}
         for fake in (found.npus, found.dcus):
             fake.write()
-        _ascend_driver(agents["ascend"].node)
+        ascend_driver(agents["ascend"].node)
         _hygon_driver(agents["hygon"].node, agents["hygon"].folder / "sys")
         cluster.kubectl("label", "node", agents["mig"].node.name, f"{names.NODE_MODE_LABEL}=mig")
         for agent in agents.values():
@@ -191,7 +191,8 @@ def _h100() -> FakeCard:
 # --- drivers -----------------------------------------------------------------------------------------
 
 
-def _ascend_driver(node: RealNode) -> None:
+def ascend_driver(node: RealNode) -> None:
+    """Device nodes of :data:`NPUS` cards and of what the driver may make on them, and its files."""
     cards = range(NPUS)
     made = [f"vdavinci{100 + 16 * card + number}" for card in cards for number in range(VNPUS)]
     common = ("davinci_manager", "devmm_svm", "hisi_hdc")

@@ -16,6 +16,7 @@ SHOWN = [
     default(),
     {**default(), "volcano": True},
     {**default(), "isolation": True, "suspension": True, "driver": "root", "cudaProbe": True},
+    {**default(), "driver": "root", "otherVendors": True},
     {**default(), "volcano": True, "closedRuntimeClass": True, "criticalQuota": True, "cudaProbe": True},
 ]
 """Each value at least once; the others are long."""
@@ -83,6 +84,7 @@ def test_the_chart_is_as_it_is_written() -> None:
         ("--set=driver=magic", "driver"),
         ("--set=volcano=maybe", "volcano"),
         ("--set=suspension=true", "isolation"),
+        ("--set=otherVendors=true", "driver"),
         ("--set=image.tag=", "image"),
     ],
 )

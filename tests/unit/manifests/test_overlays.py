@@ -268,6 +268,8 @@ def test_agents_find_the_drivers_of_other_vendors(components: tuple[str, ...]) -
     assert (path_of[root["name"]], path_of[dev["name"]]) == ("/", "/dev")
     assert root["readOnly"] and not dev.get("readOnly")
     assert (seen.get("/driver") is None) == ("driver-root" not in components)
+    kinds = {volume["name"]: (volume.get("hostPath") or {}).get("type") for volume in spec["volumes"]}
+    assert kinds.get("driver") in {None, "DirectoryOrCreate"}, "nodes of others have no such folder"
 
 
 def test_the_toolkit_s_runtime_is_asked_for_no_compute() -> None:

@@ -1,0 +1,116 @@
+"""Cards of another vendor, with agents as an operator installs them: our image, the component, a pod."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from fakes.vendor_script import VendorScript
+from localcluster import ClusterSpec, LocalCluster, RealNode
+from localcluster.api import wait_until
+from localcluster.images import BUSYBOX_IMAGE
+from rigs.vendor_nodes import NPUS, ascend_driver
+from stack.install import NAMESPACE, REPOSITORY, Stack, stack_images
+from stack.kit import cards_of, running
+from vc_egpu.volcano.words.names import NODE_MODE_LABEL, QUEUE_NAME, shared_resource
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
+Json = dict[str, Any]
+NPU: Final = shared_resource("910b3")
+WORLD: Final = "npus"
+SCRIPT: Final = "/var/lib/vc-egpu/fake/dcmi.state"
+"""Of the fake library, where an agent's pod may write: the fake keeps its vNPUs beside it."""
+AGENT: Final = "vc-egpu-node-agent"
+
+
+def overlay(folder: Path) -> Path:
+    """An operator's own: the component, and where the fake finds its script."""
+    variable = {"name": "FAKE_DCMI_STATE", "value": SCRIPT}
+    place = "/spec/template/spec/containers/0/env/-"
+    patch = [{"op": "add", "path": place, "value": variable}]
+    document = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["../../manifests/overlays/standalone"],
+        "components": ["../../manifests/components/other-vendors"],
+        "patches": [{"target": {"kind": "DaemonSet", "name": AGENT}, "patch": yaml.safe_dump(patch)}],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
+    return folder
+
+
+def put_npus(node: RealNode, folder: Path) -> None:
+    """The driver's files, its device nodes, and what its library says."""
+    ascend_driver(node)
+    script = VendorScript(folder / "dcmi.state")
+    script.cards = {card: {"chip": "910B3", "die": card + 1} for card in range(NPUS)}
+    script.write()
+    put = f"mkdir -p {Path(SCRIPT).parent} && cat > {SCRIPT}"
+    node.run(["sh", "-c", put], text_in=script.path.read_text())
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """One node with NPUs."""
+    spec = ClusterSpec(name="npu-pods", real_nodes=1, images=stack_images())
+    with LocalCluster.up(spec, print) as cluster:
+        stack = Stack.of(cluster)
+        (node,) = cluster.nodes
+        put_npus(node, node.folder)
+        cluster.kubectl("label", "node", node.name, f"{NODE_MODE_LABEL}=shared")
+        own = overlay(REPOSITORY / "build" / "test-npu-pods")
+        cluster.kubectl("apply", "--server-side", "-k", str(own))
+        stack.wait_ready({node.name: NPUS}, model="910b3")
+        queue = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": WORLD},
+            "spec": {"weight": 1, "capability": {NPU: NPUS}},
+        }
+        stack.kit.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": WORLD}}, queue)
+        yield stack
+
+
+def npu_pod(name: str) -> Json:
+    """It sleeps on a slice."""
+    container = {
+        "name": "main",
+        "image": BUSYBOX_IMAGE,
+        "imagePullPolicy": "Never",
+        "command": ["sleep", "600"],
+        "resources": {"limits": {NPU: "1", "volcano.sh/vgpu-memory": "12000"}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": WORLD, "annotations": {QUEUE_NAME: WORLD}},
+        "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]},
+    }
+
+
+def vnpus(stack: Stack) -> list[str]:
+    """Lines of the fake, one a vNPU."""
+    (node,) = stack.cluster.nodes
+    return node.run(["sh", "-c", f"cat {SCRIPT}.slices || true"]).stdout.splitlines()
+
+
+def test_an_agent_s_pod_makes_vnpus_keeps_them_over_its_end_and_removes_them(stack: Stack) -> None:
+    stack.kit.apply(npu_pod("first"))
+    pods = stack.kit.pods_until("it runs", WORLD, lambda found: found if running(found, "first") else None)
+    assert len(cards_of(pods["first"])) == 1
+    assert len(vnpus(stack)) == 1
+    seen = stack.kit.kubectl("exec", "-n", WORLD, "first", "--", "ls", "/dev").stdout.split()
+    assert len([name for name in seen if re.fullmatch("davinci[0-9]+", name)]) == 1
+
+    stack.kit.kubectl(
+        "delete", "pod", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={AGENT}", "--wait=true"
+    )
+    stack.kit.apply(npu_pod("second"))
+    stack.kit.pods_until("another agent serves", WORLD, lambda found: len(running(found)) == 2 or None)
+    assert len(vnpus(stack)) == 2
+
+    stack.kit.kubectl("delete", "pod", "-n", WORLD, "first", "second", "--wait=true")
+    wait_until("no vNPU is left", lambda: not vnpus(stack), 60)
