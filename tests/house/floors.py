@@ -152,6 +152,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "kubelet_api",
         "kubelet",
         "settings",
+        "images",
         "vendors",
         "cards",
         "api",

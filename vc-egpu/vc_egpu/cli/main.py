@@ -22,6 +22,7 @@ PROCESSES: Final = {
     "jobs-api": ("vc_egpu.jobsapi.main", "Jobs over plain HTTP, each with the rights of its own token"),
     "catalogue": ("vc_egpu.jobsapi.check", "checks a catalogue of adapted models, and expands its entries"),
     "node-clean": ("vc_egpu_node.removal", "takes everything of ours off a node, on removal"),
+    "node-images": ("vc_egpu_node.images", "says what the images on a node need, as rows of a table"),
     "report": (
         "vc_egpu.cli.sites.usage",
         "idle cards, right sizes, gains, pairs and costs, from Prometheus or Parquet",
