@@ -7,8 +7,9 @@ The real ``decide`` decides for 64 nodes of eight cards. Ten tenants below two p
 from a heavy tail, of three classes; half of the tenants always have work. They have weights 1 to 4, deserved
 amounts, guarantees and caps. Cards and nodes fail and come back. A decision is one call after an event that
 changed the snapshot. As in the controller it is about the gang that came, or about all gangs where room may
-have become free. Every five seconds all gangs are tried once more, since time passes: these are ``reviews``
-and no decisions. Cheap invariants are checked at each call, all of them at every thousandth decision.
+have become free. Every five seconds all gangs are tried once more, since time passes. They are also tried
+once a move was claimed or given up. These are ``reviews`` and no decisions. Cheap invariants are checked at
+each call, all of them at every thousandth decision.
 
 ``--lives`` clusters with seeds of their own live at the same time, each in a process; figures are over all.
 
@@ -17,7 +18,8 @@ divided by what they deserve. ``longest_wait_ratio`` is the wait divided by the 
 ``--seconds`` ends the run early, and ``decisions`` says how far it came.
 
 With ``--moves-per-hour`` above 0 gangs are moved: for those that wait longer than a minute, and so that less
-is left over. ``moves`` has the gangs that left their cards for it, and those that have arrived since. A gang
+is left over. ``moves`` has the gangs that left their cards for it, and those that have arrived since. It also
+has how many moves were ``claimed``, and how many of them ``given up`` before the gang had left. A gang
 that is moved once more within an hour is a violation. So is one that comes back to its old cards, unless a
 gang of a higher class took the new ones meanwhile; ``moves`` has these as ``overtaken``.
 """
@@ -64,6 +66,8 @@ CARDS_PER_NODE: Final = 8
 TENANTS: Final = 10
 ALL_INVARIANTS_EVERY: Final = 1000
 REVIEW_S: Final = 5.0
+WRITTEN_S: Final = 0.1
+"""So long a write takes to come back."""
 WHOLE: Final = CardAsk("main", "h20", 1, H20_MIB, 100, whole=True)
 
 
@@ -281,8 +285,18 @@ class Soak:
             # Victims take a moment to leave. What is written is one more event.
             self._later(self.rng.uniform(1.0, 10.0), self._leave)
 
+        for move in plan.moves.values():
+            if move.places or move.stays:
+                self.tally.moves["claimed" if move.places else "given up"] += 1
+        if plan.moves:  # the controller hears of what it wrote, and decides about all
+            self.world.engine.after(WRITTEN_S, self._decide_after_write)
+
     def _leave(self) -> None:
         self.world.leave()
+
+    def _decide_after_write(self) -> None:
+        self.tally.reviews += 1
+        self._decide(None)
 
     def _judge(self, plan: Plan) -> None:
         """Cheap invariants: gangs come whole, and no high pod goes."""

@@ -102,7 +102,7 @@ class _Cluster:
         only = None if self.paper.policy.moving.on else {work.key}
         plan = self.paper.decide(only)
         for key, move in plan.moves.items():
-            if move is not None and move.places:
+            if move.places:
                 self.moved += len(move.pods)
                 carry_out(self.paper, key, move)
         if plan.moves:
@@ -166,7 +166,7 @@ def _by_fragments(cluster: _Cluster, most: int) -> None:
     mix = policy.mix if policy.mix.classes else cluster.begun.mix
     cluster.paper.policy = replace(_with(policy, for_fragments=True), binpack=OURS, mix=mix)
     while cluster.moved < most:
-        moves = [(key, move) for key, move in cluster.paper.decide().moves.items() if move is not None]
+        moves = list(cluster.paper.decide().moves.items())
         if not moves:
             break
         for key, move in moves:

@@ -71,8 +71,8 @@ def story(plan: Plan, world: World) -> list[str]:
     return lines
 
 
-def _moved(key: str, move: Move | None) -> str:
-    if move is None:
+def _moved(key: str, move: Move) -> str:
+    if move.stays:
         return f"{key} stays where it is"
     if not move.places:
         return f"{key} has moved"

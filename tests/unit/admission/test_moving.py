@@ -56,11 +56,15 @@ def test_the_claim_is_written_and_the_next_leader_knows_it(stage: Stage) -> None
     assert later.snapshot().gangs["default/v"].move == MOVE
 
 
-def test_a_claim_that_is_given_up_leaves_no_trace(stage: Stage) -> None:
+def test_a_claim_that_is_given_up_is_remembered_and_holds_no_card(stage: Stage) -> None:
     running(stage, gang_notes.encode_move(MOVE, "group-v", stage.mirror.nodes))
-    stage.conductor.carry_out(Plan(1, moves={"default/v": None}), 1000.0)
+    stage.conductor.carry_out(Plan(1, moves={"default/v": MOVE.give_up(1000.0)}), 1000.0)
     stage.outcome()
-    assert names.MOVED not in noted(stage)
+    known = gang_notes.decode_move(noted(stage)[names.MOVED], "group-v", stage.mirror.nodes)
+    assert known == Move(1000.0, whom="default/large", given_up=1)
+    assert known is not None
+    assert known.stays
+    assert not stage.asked_to_go()
 
 
 def test_a_claim_that_came_asks_for_a_decision_about_all(stage: Stage) -> None:
@@ -83,10 +87,10 @@ def test_a_gang_with_other_cards_leaves_its_old_ones(stage: Stage) -> None:
 
 def test_nothing_moves_while_the_operator_has_stopped_admitting() -> None:
     going = Eviction("default/v", frozenset({UID}), whole=True, cause=Cause.DEFRAGMENTATION)
-    past = Move(990.0)
-    stopped = without_admissions(Plan(1, evictions=(going,), moves={"a": MOVE, "b": None, "c": past}))
+    past, stays = Move(990.0), MOVE.give_up(995.0)
+    stopped = without_admissions(Plan(1, evictions=(going,), moves={"a": MOVE, "b": stays, "c": past}))
     assert not stopped.evictions
-    assert stopped.moves == {"b": None, "c": past}
+    assert stopped.moves == {"b": stays, "c": past}
 
 
 def test_flags() -> None:

@@ -2,7 +2,15 @@
 
 import pytest
 from unit.core import make
-from vc_egpu.core.model.cluster import CardId, MemberPlacement, Move, NodeName, PodUid, Share
+from vc_egpu.core.model.cluster import (
+    MOST_GIVEN_UP,
+    CardId,
+    MemberPlacement,
+    Move,
+    NodeName,
+    PodUid,
+    Share,
+)
 from vc_egpu.volcano.codec import cluster_codec, gang_notes
 from vc_egpu.volcano.words import names
 
@@ -64,9 +72,21 @@ def test_a_move_that_is_over_comes_back() -> None:
     assert not gang_notes.claims(text)
 
 
+def test_a_move_that_was_given_up_comes_back() -> None:
+    stays = MOVE.give_up(9.0).give_up(60.0)
+    found = gang_notes.decode_move(gang_notes.encode_move(stays, "u", NODES), "u", NODES)
+    assert found == Move(60.0, whom="ns/large", given_up=2)
+    assert found is not None
+    assert found.stays
+    many = Move(1.0, given_up=MOST_GIVEN_UP).give_up(2.0)
+    assert gang_notes.decode_move(gang_notes.encode_move(many, "u", NODES), "u", NODES) == many
+
+
 @pytest.mark.parametrize(
-    "text", ["", "x", "[]", "{}", '{"at": -1}', '{"at": 1, "won": "x"}', '{"version": 2}']
-)
+    "text",
+    ["", "x", "[]", "{}", '{"at": -1}', '{"at": 1, "won": "x"}', '{"version": 2}',
+     '{"at": 1, "given_up": -1}', '{"at": 1, "given_up": 1e9}'],
+)  # fmt: skip
 def test_garbage_is_no_move(text: str) -> None:
     assert gang_notes.decode_move(text, "u", NODES) is None
 

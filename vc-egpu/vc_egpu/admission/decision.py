@@ -102,7 +102,7 @@ def without_admissions(plan: Plan) -> Plan:
     begun = (*(admission.gang for admission in plan.admissions), *plan.choices)
     verdicts = {**plan.verdicts, **dict.fromkeys(begun, stopped)}
     # Nor does any gang lose its place in the line, or leave its cards for others.
-    moves = {key: move for key, move in plan.moves.items() if move is None or not move.places}
+    moves = {key: move for key, move in plan.moves.items() if not move.places}
     evictions = tuple(one for one in plan.evictions if one.cause is not Cause.DEFRAGMENTATION)
     return replace(
         plan,

@@ -58,9 +58,9 @@ class Figures:
         self._admitted.labels(*labels).inc()
         self._waits.labels(*labels).observe(max(0.0, waited_s))
 
-    def moved(self, queue: QueueName, move: Move | None) -> None:
+    def moved(self, queue: QueueName, move: Move) -> None:
         """A gang has claimed other cards, has come to them, or stays where it is."""
-        step = "given up" if move is None else "claimed" if move.places else "arrived"
+        step = "given up" if move.stays else "claimed" if move.places else "arrived"
         self._moved.labels(queue, step).inc()
 
     def evicted(self, pods: Iterable[DecodedPod], cause: Cause) -> None:

@@ -46,6 +46,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     """
     trial, record = Trial(index_of(snapshot), policy, now), Recorder(snapshot.revision)
     plans_in_force.review(trial, record, snapshot)  # a. claims: what is booked for gangs that are not there
+    underway.book(trial)
     guaranteed.book(trial)
     reservations.book(trial)
     underway.review(trial, record)

@@ -57,7 +57,7 @@ def moves(snapshot: Snapshot, policy: Policy, now: Instant) -> Moves:
     found: list[Moved] = []
     for _ in range(MOST_SETS):
         plan = cluster.decide()
-        begun = {key: move for key, move in plan.moves.items() if move is not None and move.places}
+        begun = {key: move for key, move in plan.moves.items() if move.places}
         for admission in plan.admissions:
             if not admission.evictions and not admission.suspensions:
                 cluster.start(admission)  # it needs no move

@@ -149,23 +149,21 @@ class Plans:
         taken = group.decoded.annotation_bytes + len(group.decoded.plan_text)
         return text if room.fits(taken, names.RESERVED, text) else ""
 
-    def move(self, key: str, move: Move | None) -> None:
+    def move(self, key: str, move: Move) -> None:
         """Write which cards are claimed for a gang that moves, or that it has come or stays."""
         group = self.work.mirror.groups.get(key)
         if group is None or not self.work.is_free(key):
             return  # the next decision says so again
-        text = ""
-        if move is not None:
-            try:
-                text = gang_notes.encode_move(move, group.decoded.gang.uid, self.work.mirror.nodes)
-            except (PlanTooLargeError, KeyError):
-                return
+        try:
+            text = gang_notes.encode_move(move, group.decoded.gang.uid, self.work.mirror.nodes)
+        except (PlanTooLargeError, KeyError):
+            return
         taken = group.decoded.annotation_bytes + len(group.decoded.plan_text)
         if text == group.decoded.moved or not room.fits(taken, names.MOVED, text):
             return
         logger.info("gang %s: %s", key, _moving(move))
         self.work.figures.moved(group.decoded.gang.queue, move)
-        body = writes.group_patch(group.decoded, annotations={names.MOVED: text or None})
+        body = writes.group_patch(group.decoded, annotations={names.MOVED: text})
         self.work.write("move", key, group, body)
 
     def enqueue(self, key: str, group: Group) -> None:
@@ -217,8 +215,8 @@ class Plans:
             self.dropped.add(done.plan_id)
 
 
-def _moving(move: Move | None) -> str:
-    if move is None:
+def _moving(move: Move) -> str:
+    if move.stays:
         return "it stays on its cards"
     if not move.places:
         return "it has moved"

@@ -113,7 +113,9 @@ class Victims:
         """The gang's new place stands on its PodGroup: it may leave the old one."""
         if self.work.mirror.around.overdrawn((pod.pod.namespace, pod.labels) for pod in pods):
             self.work.mirror.shield(eviction.pods, self.work.clock + SHIELD_S)
-            self.plans.move(eviction.gang, None)
+            group = self.work.mirror.groups.get(eviction.gang)
+            if group is not None and group.move is not None:
+                self.plans.move(eviction.gang, group.move.give_up(self.suspending.telling.wall()))
             return
         self.work.count("evicted", len(pods))
         self._send_off(

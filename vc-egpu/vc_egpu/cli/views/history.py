@@ -94,6 +94,8 @@ def moves(text: str) -> list[str]:
     why, when = why_moved(move.whom), world.time_of(move.at)
     if gang_notes.claims(text):
         return [f"it moves to other cards, which are claimed for it since {when}, {why}"]
+    if move.stays:
+        return [f"it was to move to other cards, {why}. That was given up at {when}, and it stays"]
     return [f"it was moved to other cards at {when}, {why}, and is not moved again within a day"]
 
 

@@ -432,12 +432,16 @@ class Reservation:
     """By plan key: the places that will serve it soonest. Others may still be on them."""
 
 
+MOST_GIVEN_UP: Final = 99
+"""So far it is counted how often a move was given up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """A gang that is to go to other cards, or has gone: what its PodGroup remembers of it."""
 
     at: Instant
-    """When the new places were claimed."""
+    """When the new places were claimed, or the move was given up."""
     places: Mapping[str, MemberPlacement] = field(default_factory=dict)
     """By plan key of the members that leave: what is claimed for them. Empty once they have their places."""
     pods: frozenset[PodUid] = frozenset()
@@ -448,6 +452,17 @@ class Move:
     """What those members count in their queue: it is theirs until they have their new place."""
     won_milli: int = 0
     """Thousandths of a card that become of use: what ``whom`` asks for, or less that is left over."""
+    given_up: int = 0
+    """Moves of this gang that were given up one after the other, before it had left its cards."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether the gang was to go and did not."""
+        return self.given_up > 0 and not self.places
+
+    def give_up(self, now: Instant) -> "Move":
+        """What is remembered of a move whose gang stays."""
+        return Move(now, whom=self.whom, given_up=min(self.given_up + 1, MOST_GIVEN_UP))
 
 
 @dataclass(frozen=True, slots=True)

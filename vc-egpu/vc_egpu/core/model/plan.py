@@ -102,7 +102,7 @@ class Plan:
     """Gangs that cannot come back after a suspension: they are evicted and queued again."""
     choices: Mapping[str, str] = field(default_factory=dict)
     """By gang, the option that its pods are to be made with from now on; those that wait are made again."""
-    moves: Mapping[str, Move | None] = field(default_factory=dict)
-    """By gang, its claim of other cards from now on; None: it stays where it is. Others stay as they are."""
+    moves: Mapping[str, Move] = field(default_factory=dict)
+    """By gang, what is known of its way to other cards from now on. Others stay as they are."""
     reservations: Mapping[str, Reservation | None] = field(default_factory=dict)
     """By gang, what is to be remembered from now on; None: nothing any more. Other gangs stay as they are."""

@@ -7,6 +7,7 @@ from typing import Final
 from vc_egpu.core.model.cluster import Pod, QueueName, ShareClass, SuspensionState
 from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.model.policy import CLOCK_SKEW_S, MOVED_AGAIN_S
+from vc_egpu.core.moving import pauses
 from vc_egpu.core.queues import caps
 from vc_egpu.core.room.lateness import Lateness, lateness
 from vc_egpu.core.trial.silent_nodes import is_on_a_silent_node
@@ -21,6 +22,7 @@ class Veto(StrEnum):
 
     CLASS = "it is not of low priority, and no user calls it restartable"
     MOVED = "it was moved within the last day"
+    GIVEN_UP = "a move of it was given up lately"
     FRESH = "it began less than its minimum run time ago"
     OFTEN = "it was evicted for others several times within the last hour"
     PROTECTED = "a PodDisruptionBudget allows no disruption of it"
@@ -48,14 +50,16 @@ def movable(trial: Trial) -> Iterator[GangView]:
 def left_in_budget(trial: Trial) -> int:
     """How many more gangs may be moved within this hour."""
     moves = (trial.index.gangs[key].move for key in trial.index.moved)
-    spent = sum(1 for move in moves if move is not None and _within(trial, move.at, _AN_HOUR_S))
+    spent = sum(1 for move in moves if move and not move.stays and _within(trial, move.at, _AN_HOUR_S))
     return max(0, trial.policy.moving.per_hour - spent)
 
 
 def was_moved(trial: Trial, view: GangView) -> bool:
     """Whether the gang was moved within the last day, or moves now."""
     move = view.gang.move
-    return move is not None and (bool(move.places) or _within(trial, move.at, MOVED_AGAIN_S))
+    if move is None or move.stays:
+        return False
+    return bool(move.places) or _within(trial, move.at, MOVED_AGAIN_S)
 
 
 def _within(trial: Trial, at: float, span_s: float) -> bool:
@@ -108,6 +112,7 @@ def _is_fifo(trial: Trial, queue: QueueName) -> bool:
 _CHECKS: Final[tuple[tuple[Veto, Callable[[Trial, GangView], bool]], ...]] = (
     (Veto.CLASS, lambda trial, view: any(not _may_restart(trial, view, pod) for pod in view.placed)),
     (Veto.MOVED, was_moved),
+    (Veto.GIVEN_UP, lambda trial, view: pauses.rests(view.gang.move, trial.now)),
     (Veto.PROTECTED, lambda _, view: any(pod.protected for pod in view.placed)),
     (Veto.BARE, lambda _, view: any(pod.bare for pod in view.placed)),
     (Veto.UNSETTLED, _is_unsettled),

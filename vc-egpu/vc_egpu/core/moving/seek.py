@@ -16,8 +16,8 @@ from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Move, PodUid, ShareClass
 from vc_egpu.core.model.gangs import GangView, Member, shares_of
 from vc_egpu.core.model.policy import OURS
+from vc_egpu.core.moving import pauses, underway
 from vc_egpu.core.moving.movable import left_in_budget, movable, veto
-from vc_egpu.core.moving.underway import leaving_members
 from vc_egpu.core.placing.measure import CARD_MILLI
 from vc_egpu.core.placing.outlook import Outlook, outlook_of
 from vc_egpu.core.placing.place import place
@@ -80,9 +80,12 @@ def seek(trial: Trial, record: Recorder, *, complete: bool) -> None:
 def _waiting(trial: Trial, record: Recorder) -> list[GangView]:
     """Some of those that wait long for cards alone."""
     found = []
+    rest = pauses.resting(trial)
     for key, verdict in record.verdicts.items():
         gang = trial.index.gangs.get(key)
         if gang is None or not lacks_cards(verdict) or gang.takes_free_room or gang.spares_since:
+            continue
+        if key in rest:
             continue
         if trial.now - gang.created >= trial.policy.moving.after_s:
             view = trial.index.view(key)
@@ -95,7 +98,7 @@ def _waiting(trial: Trial, record: Recorder) -> list[GangView]:
 
 def _has_other(trial: Trial, view: GangView) -> bool:
     """Whether each kind of its members by itself finds other places as things are: asked once per kind."""
-    members = leaving_members(trial, view, {pod.uid for pod in view.placed})
+    members = underway.leaving_members(trial, view, {pod.uid for pod in view.placed})
     if view.gang.single:
         members = members[:1]
     kinds: dict[int, list[Member]] = {}
@@ -133,38 +136,40 @@ def _for_gang(trial: Trial, record: Recorder, view: GangView, pool: list[str], m
     if not members or caps.check(trial, view.gang.queue, ask, unnamed_unlimited=unlimited) is not None:
         return False
     named = [key for key in pool if key != view.gang.key]
-    with lending.aside(trial, view):
-        if not _is_enough_free(trial, view):
-            return False
-        for _ in range(_MOST_SETS):
-            trial.effort.begin_turn()
+    for _ in range(_MOST_SETS):
+        trial.effort.begin_turn()
+        with lending.aside(trial, view):  # what others lend it they do not lend to those that move for it
             hunt = Hunt(Cause.DEFRAGMENTATION, ShareClass.UNSET, named=tuple(named))
-            room = make_room_by(trial, view, members, hunt) if named else None
-            if room is None:
-                return False
-            leaving = [_Leaving(trial.index.view(e.gang), tuple(sorted(e.pods))) for e in room.evictions]
-            try:
+            may_fit = bool(named) and _is_enough_free(trial, view)
+            room = make_room_by(trial, view, members, hunt) if may_fit else None
+        if room is None:
+            return False
+        leaving = [_Leaving(trial.index.view(e.gang), tuple(sorted(e.pods))) for e in room.evictions]
+        try:
+            with trial.without(underway.own_claims(trial, view.gang.key)):
                 stuck = _elsewhere(trial, record, view, leaving) if len(leaving) <= most else ""
-            finally:
-                trial.unseat(room.seated)
-            if stuck is None:
-                return True
-            if not stuck:
-                return False  # more gangs than may be moved now
-            named.remove(stuck)
+        finally:
+            trial.unseat(room.seated)
+        if stuck is None:
+            return True
+        if not stuck:
+            return False  # more gangs than may be moved now
+        named.remove(stuck)
     return False
 
 
 def _elsewhere(trial: Trial, record: Recorder, view: GangView, leaving: list[_Leaving]) -> str | None:
     """Find other places for all of these, next to the gang, which is booked. None: they are claimed.
 
-    Otherwise the gang that finds none.
+    Otherwise the gang that finds none. None gets the place of another one of them: that one is still there
+    when the claims are looked at next.
     """
-    lifted = trial.lift(uid for one in leaving for uid in one.pods)
     moved: list[tuple[_Leaving, tuple[Seated, ...]]] = []
     try:
         for one in sorted(leaving, key=lambda one: (-len(one.pods), one.view.gang.key)):
+            lifted = trial.lift(one.pods)
             seated = _place(trial, one)
+            trial.put_back(lifted)
             if seated is None:
                 return one.view.gang.key
             moved.append((one, seated))
@@ -175,12 +180,11 @@ def _elsewhere(trial: Trial, record: Recorder, view: GangView, leaving: list[_Le
     finally:
         for _, seated in moved:
             trial.unseat(seated)
-        trial.put_back(lifted)
 
 
 def _place(trial: Trial, one: _Leaving) -> tuple[Seated, ...] | None:
     """Places for what leaves, booked; it is off the ledger already."""
-    members = leaving_members(trial, one.view, set(one.pods))
+    members = underway.leaving_members(trial, one.view, set(one.pods))
     return place(trial, one.view.without(set(one.pods)), members, effort=_EFFORT)
 
 
@@ -190,7 +194,8 @@ def _move(trial: Trial, one: _Leaving, seated: Sequence[Seated], whom: str, won_
         for resource, amount in (trial.charge_of(uid) or (None, {}))[1].items():
             counts[resource] = counts.get(resource, 0) + amount
     places = {entry.member.key: trial.placement(entry) for entry in seated}
-    return Move(trial.now, places, frozenset(one.pods), whom, counts, won_milli)
+    before = pauses.given_up(one.view.gang.move, trial.now)
+    return Move(trial.now, places, frozenset(one.pods), whom, counts, won_milli, before)
 
 
 # --- for less that is left over --------------------------------------------------------------------

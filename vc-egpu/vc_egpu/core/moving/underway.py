@@ -1,14 +1,12 @@
 """Moves that have begun: other cards are claimed, the gang leaves its old ones, and comes to the new ones.
 
 A move is a claim on the gang's PodGroup first. While the gang is still on its old cards, the claim may be
-given up, and then nothing has happened. After that the claim stands until the gang has its new place, or too
-long a time has passed.
+given up. Then nothing has happened, and a mark of it stays (:mod:`.pauses`). After that the claim stands
+until the gang has its new place, or too long a time has passed.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
-
-import numpy as np
 
 from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import Assignment, Need
@@ -30,16 +28,21 @@ _STARTS_S: Final = 60.0
 """A gang that has not begun to leave by then stays."""
 
 
-def review(trial: Trial, record: Recorder) -> None:
-    """Each move that has begun: keep its claim, let the gang go, note that it came, or give it up."""
+def book(trial: Trial) -> None:
+    """Keep the new places of gangs that are on their way, before places are kept that may be elsewhere."""
     for key, move in trial.index.moves_under_way():
         view = trial.index.view(key)
-        going = bool(trial.leaving.keys() & move.pods)
+        if not still_there(trial, key) and _is_going(trial, view, move):
+            _claim(trial, view, move)
+
+
+def review(trial: Trial, record: Recorder) -> None:
+    """Each other move that has begun: keep its claim, let the gang go, note that it came, or give it up."""
+    for key, move in trial.index.moves_under_way():
+        view = trial.index.view(key)
         if still_there(trial, key):
             _still_there(trial, record, view, move)
-        elif going or _is_on_its_way(trial, view, move):
-            _claim(trial, view, move)
-        else:
+        elif not _is_going(trial, view, move):
             record.moves(key, Move(move.at, whom=move.whom, won_milli=move.won_milli))
 
 
@@ -49,7 +52,7 @@ def close(trial: Trial, record: Recorder) -> None:
         if not move.whom or not still_there(trial, key):
             continue
         if record.decided(move.whom) and not trial.leaving.keys() & move.pods:
-            record.moves(key, None)
+            record.moves(key, move.give_up(trial.now))
             _drop(trial, key)
 
 
@@ -59,7 +62,10 @@ def _still_there(trial: Trial, record: Recorder, view: GangView, move: Move) -> 
     if not (late or not trial.policy.preemption or not trial.policy.moving.on) and wanted:
         bookings = _bookings(trial, view, move)
         lifted = trial.lift(move.pods)
-        fits = _has_room(trial, bookings)
+        # The gang that waits fits elsewhere now. What is kept for queues is sought again each time.
+        aside = [*own_claims(trial, move.whom), *trial.claims.of(ClaimKind.GUARANTEE)]
+        with trial.without(aside):
+            fits = _has_room(trial, view, _entries(trial, view, move))
         trial.put_back(lifted)
         if fits and len(bookings) == sum(1 for place in move.places.values() if place.node is not None):
             _book(trial, view, move, bookings)
@@ -68,7 +74,11 @@ def _still_there(trial: Trial, record: Recorder, view: GangView, move: Move) -> 
                 whole = {pod.uid for pod in view.placed} <= move.pods
                 record.evicts(Eviction(view.gang.key, move.pods, whole, Cause.DEFRAGMENTATION))
             return
-    record.moves(view.gang.key, None)
+    record.moves(view.gang.key, move.give_up(trial.now))
+
+
+def _is_going(trial: Trial, view: GangView, move: Move) -> bool:
+    return bool(trial.leaving.keys() & move.pods) or _is_on_its_way(trial, view, move)
 
 
 def _is_on_its_way(trial: Trial, view: GangView, move: Move) -> bool:
@@ -112,18 +122,25 @@ def _drop(trial: Trial, key: str) -> None:
 
 def _bookings(trial: Trial, view: GangView, move: Move) -> dict[str, Booking]:
     """What its members take there; without those whose node or card takes nothing now."""
-    members = [*view.waiting, *leaving_members(trial, view, move.pods)]
-    needs = [(member, trial.need(member, view.gang.share_class)) for member in members]
     found: dict[str, Booking] = {}
-    for key, place in move.places.items():
-        member = next((member for member, need in needs if _suits(need, place)), None)
-        entry = PlannedMember(key, place, member)
+    for entry in _entries(trial, view, move):
         booking = recheck.booking_of(trial, view, entry)
-        if booking is None or len(booking.seats) < len(place.shares):
+        if booking is None or len(booking.seats) < len(entry.placement.shares):
             continue
         if not recheck.why_closed(trial, view, entry):
-            found[key] = booking
+            found[entry.key] = booking
     return found
+
+
+def _entries(trial: Trial, view: GangView, move: Move) -> list[PlannedMember]:
+    """Its new places, each with a member that takes as much."""
+    members = [*view.waiting, *leaving_members(trial, view, move.pods)]
+    needs = [(member, trial.need(member, view.gang.share_class)) for member in members]
+
+    def takes(place: MemberPlacement) -> Member | None:
+        return next((member for member, need in needs if _suits(need, place)), None)
+
+    return [PlannedMember(key, place, takes(place)) for key, place in move.places.items()]
 
 
 def leaving_members(trial: Trial, view: GangView, pods: Collection[PodUid]) -> list[Member]:
@@ -133,15 +150,23 @@ def leaving_members(trial: Trial, view: GangView, pods: Collection[PodUid]) -> l
     return [Member(plan_key(pod), pod.task, ids[pod.uid], pod.shape, subgroup=pod.subgroup) for pod in found]
 
 
-def _has_room(trial: Trial, bookings: dict[str, Booking]) -> bool:
-    """Whether all of them find room next to what is booked."""
+def own_claims(trial: Trial, key: str) -> list[Claim]:
+    """What is reserved for the gang for which others move."""
+    return [claim for claim in trial.claims.of(ClaimKind.RESERVATION) if claim.gang == key]
+
+
+def _has_room(trial: Trial, view: GangView, entries: Iterable[PlannedMember]) -> bool:
+    """Whether all of them find room next to what is booked. On other cards of their nodes too much may be
+    booked: a claim is also made where others still run."""
     added: list[Booking] = []
     try:
-        for booking in bookings.values():
-            trial.ledger.add(booking)
-            added.append(booking)
-            if not bool(trial.ledger.within_limits(np.array([booking.row]))[0]):
+        for entry in entries:
+            if recheck.why_not(trial, view, entry):
                 return False
+            booking = recheck.booking_of(trial, view, entry)
+            if booking is not None:
+                trial.ledger.add(booking)
+                added.append(booking)
         return True
     finally:
         for booking in added:

@@ -50,7 +50,7 @@ class Recorder:
         self._verdicts: dict[str, Verdict] = {}
         self._choices: dict[str, str] = {}
         self._reservations: dict[str, Reservation | None] = {}
-        self._moves: dict[str, Move | None] = {}
+        self._moves: dict[str, Move] = {}
         self._refused: dict[Mark | None, tuple[Verdict, int | None]] = {}
         self._placeless: dict[Mark, Shortage | None] = {}
 
@@ -104,8 +104,8 @@ class Recorder:
         """What is remembered of this gang from now on."""
         self._reservations[key] = reservation
 
-    def moves(self, key: str, move: Move | None) -> None:
-        """The gang claims other cards from now on; None: it stays where it is."""
+    def moves(self, key: str, move: Move) -> None:
+        """The gang claims other cards from now on, has come to them, or stays where it is."""
         self._moves[key] = move
 
     @property

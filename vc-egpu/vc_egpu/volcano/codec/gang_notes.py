@@ -5,12 +5,13 @@ Garbage means that nothing is known. Only the admission controller writes these.
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import Instant, Move, Node, NodeName, Reservation
+from vc_egpu.core.model.cluster import MOST_GIVEN_UP, Instant, Move, Node, NodeName, Reservation
 from vc_egpu.core.model.policy import OFTEN
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
@@ -91,6 +92,7 @@ class _Moved(BaseModel):
     at: _At
     whom: Annotated[str, Field(max_length=512)] = ""
     won: Annotated[int, Field(ge=0, lt=1 << 40)] = 0
+    given_up: Annotated[int, Field(ge=0, le=MOST_GIVEN_UP)] = 0
     counts: Annotated[
         dict[Annotated[str, Field(max_length=317)], Annotated[int, Field(ge=0, lt=1 << 62)]],
         Field(max_length=64),
@@ -110,7 +112,14 @@ def encode_move(move: Move, group_uid: str, nodes: Mapping[NodeName, Node]) -> s
             _NO_PLAN, group_uid, "waiting", members, victims=move.pods, cause=Cause.DEFRAGMENTATION
         )
         claim = json.loads(plans.encode(record, nodes))
-    wire = _Moved(at=move.at, whom=move.whom, won=move.won_milli, counts=dict(move.counts), claim=claim)
+    wire = _Moved(
+        at=move.at,
+        whom=move.whom,
+        won=move.won_milli,
+        counts=dict(move.counts),
+        claim=claim,
+        given_up=move.given_up,
+    )
     return wire.model_dump_json(exclude_defaults=True, exclude_none=True)
 
 
@@ -125,7 +134,7 @@ def decode_move(text: str, group_uid: str, nodes: Mapping[NodeName, Node]) -> Mo
         return None
     past = Move(wire.at, whom=wire.whom, won_milli=wire.won)
     if wire.claim is None:
-        return past
+        return replace(past, given_up=wire.given_up)
     try:
         record = plans.decode(json.dumps(wire.claim), nodes)
     except (AnnotationError, ValueError):
@@ -133,7 +142,7 @@ def decode_move(text: str, group_uid: str, nodes: Mapping[NodeName, Node]) -> Mo
     if record.group_uid != group_uid or record.lost:
         return past
     places = {key: member.placement for key, member in record.members.items()}
-    return Move(wire.at, places, record.victims, wire.whom, wire.counts, wire.won)
+    return Move(wire.at, places, record.victims, wire.whom, wire.counts, wire.won, wire.given_up)
 
 
 def claims(text: str) -> bool:
