@@ -141,6 +141,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "foresight",
         "submit",
         "sizing",
+        "models",
         "parser",
         "completion",
         "commands",

@@ -4,7 +4,6 @@ The library may say anything. It ends up as a card that is not offered, with a r
 node, never as an exception.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
@@ -22,7 +21,7 @@ from vc_egpu.volcano.words.annotations import (
     NodeCard,
     NodeCards,
 )
-from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
+from vc_egpu.volcano.words.model_table import GpuModel, ModelTable, proposed_name, proposed_row
 from vc_egpu.volcano.words.node_policy import Policy
 
 from vc_egpu_node.cards import sliced
@@ -35,8 +34,6 @@ CORDONED: Final = "cordoned by the operator"
 Mode = Literal["shared", "native", "mig"]
 _MODES: Final[Mapping[str, Mode]] = {"": "shared", "shared": "shared", "native": "native", "mig": "mig"}
 _UUID: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
-_VENDOR_WORDS: Final = frozenset({"nvidia", "tesla", "geforce", "hygon", "huawei"})
-"""Left out of a proposed name."""
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _CAPABILITY: Final = re.compile(r"^[0-9]{1,3}\.[0-9]{1,3}$")
 
@@ -214,7 +211,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
     product = _printable(card.product, 128)
     refusal = by.problem
     if not refusal and row is None:
-        refusal = f"product {product!r} is not in the model table; a row for it: {proposed_row(card)}"
+        refusal = f"product {product!r} is not in the model table; a row for it: {row_for(card)}"
     if not refusal and row is not None and card.memory_mib < row.memory_mib:
         refusal = (
             f"{by.vendor.library} reports {card.memory_mib} MiB, model {row.name} needs {row.memory_mib}"
@@ -269,14 +266,10 @@ def _cut(card: CardReading, row: GpuModel | None, by: _Standards) -> sliced.Card
     return sliced.cut_of(card, row, by.table, by.facts.slices) if by.mode == "mig" else sliced.UNCUT
 
 
-def proposed_row(card: CardReading) -> str:
-    """What to add to the model table so that this card is offered. Its name is in small letters and without
-    the vendor's. Its memory is what the driver reports."""
-    words = re.findall(r"[a-z0-9]+", card.product.lower())
-    name = "-".join(word for word in words if word not in _VENDOR_WORDS).removeprefix("ascend")
+def row_for(card: CardReading) -> str:
+    """What to add to the model table so that this card is offered. Its memory is what the driver reports."""
     memory_mib = min(max(card.memory_mib, 1), MAX_MEMORY_MIB)
-    product = json.dumps(_printable(card.product, 64))
-    return f"{{name: {name[:32].strip('-') or 'card'}, products: [{product}], memoryMiB: {memory_mib}}}"
+    return proposed_row(proposed_name(card.product), _printable(card.product, 64), memory_mib)
 
 
 def _is_whole(card: CardReading, mode: Mode) -> bool:

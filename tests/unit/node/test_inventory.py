@@ -20,7 +20,7 @@ from vc_egpu_node.cards.inventory import (
     counters,
     is_counter,
     labels,
-    proposed_row,
+    row_for,
     take_stock,
 )
 from vc_egpu_node.vendors.base import SHARED, CardReading, NodeReading
@@ -92,10 +92,11 @@ UNHEARD_OF = (
 @pytest.mark.parametrize(
     ("product", "name"),
     [("Ascend910B4-1", "910b4-1"), ("K100_AI", "k100-ai"), ("NVIDIA H100 80GB HBM3", "h100-80gb-hbm3"),
-     ("", "card"), ('a: "b"}', "a-b"), ("\n" * 200, "card"), ("x" * 200, "x" * 32)],
+     ("", "card"), ("NVIDIA 310", "310"), ("No", "no"),
+     ('a: "b"}', "a-b"), ("\n" * 200, "card"), ("x" * 200, "x" * 32)],
 )  # fmt: skip
 def test_a_proposed_row_is_one_that_the_table_takes(product: str, name: str) -> None:
-    table = ModelTable.from_yaml(f"models:\n  - {proposed_row(card(0, product=product))}")
+    table = ModelTable.from_yaml(f"models:\n  - {row_for(card(0, product=product))}")
     assert (table.models[0].name, table.models[0].memory_mib) == (name, 98304)
 
 

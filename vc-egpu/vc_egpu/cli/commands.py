@@ -17,6 +17,7 @@ from vc_egpu.cli.doctor import checkup, facts, vendor_report
 from vc_egpu.cli.doctor.stack import removal_findings
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
 from vc_egpu.cli.live import cordon, events, top
+from vc_egpu.cli.models import run as models
 from vc_egpu.cli.sizing import run as sizing
 from vc_egpu.cli.sizing import shown as resized
 from vc_egpu.cli.tenant import run as tenants
@@ -70,6 +71,11 @@ def _queues(api: ApiConnection, namespace: str, options: argparse.Namespace) -> 
 def _nodes(api: ApiConnection, _namespace: str, _options: argparse.Namespace) -> Answer:
     report = nodes.read(api)
     return Answer(report, nodes.shown(report), again=nodes.shown)
+
+
+def _models(api: ApiConnection, _namespace: str, options: argparse.Namespace) -> Answer:
+    found = models.run(api, options)
+    return Answer(found, models.shown(found))
 
 
 def _events(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
@@ -180,6 +186,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "cards": _cards,
     "why": _why,
     "nodes": _nodes,
+    "models": _models,
     "queues": _queues,
     "top": _top,
     "events": _events,

@@ -9,6 +9,7 @@ from vc_egpu import __version__
 from vc_egpu.cli.exit_status import MEANINGS
 from vc_egpu.cli.foresight import flags as foresight
 from vc_egpu.cli.live.forms import FORMS
+from vc_egpu.cli.models import flags as models
 from vc_egpu.cli.sites.catalogue import VARIABLE
 from vc_egpu.cli.sites.fan_out import CLUSTER_TIMEOUT_S
 from vc_egpu.cli.sizing import flags as sizing
@@ -50,6 +51,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("clusters", "many clusters: cards by model, and what waits", _clusters),
         ("why", "why a Job waits, or what it got", _why),
         ("nodes", "nodes with cards: driver, CUDA, capability, sizes of slices", _nodes),
+        ("models", models.ABOUT, models.add_flags),
         ("queues", "caps, use, who waits by reason", _queues),
         ("submit", submit.ABOUT, _submit),
         ("what-if", foresight.ABOUT, foresight.add_flags),

@@ -10,6 +10,8 @@ Validation at the door goes by this table, not by the nodes that happen to be up
         cardsPerNode: 8
 """
 
+import json
+import re
 from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -208,6 +210,25 @@ class ModelTable(BaseModel):
         """The row whose products hold this NVML product name, or None."""
         wanted = product.strip().lower()
         return next((m for m in self.models if wanted in (p.strip().lower() for p in m.products)), None)
+
+
+_VENDOR_WORDS: Final = frozenset({"nvidia", "tesla", "geforce", "hygon", "huawei"})
+"""Left out of a proposed name."""
+
+
+def proposed_name(product: str) -> str:
+    """What cards of a product may be called: in small letters, without the vendor's name. It may be taken."""
+    words = re.findall(r"[a-z0-9]+", product.lower())
+    name = "-".join(word for word in words if word not in _VENDOR_WORDS).removeprefix("ascend")
+    return name[:32].strip("-") or "card"
+
+
+def proposed_row(name: str, product: str, memory_mib: int) -> str:
+    """A row as text, for a list of models. A name that YAML takes for a number or the like is quoted."""
+    quoted = name if read_yaml(name) == name else json.dumps(name)
+    return (
+        f"{{name: {quoted}, products: [{json.dumps(product, ensure_ascii=False)}], memoryMiB: {memory_mib}}}"
+    )
 
 
 def _document(text: str) -> Any:
