@@ -241,6 +241,18 @@ def test_a_cluster_that_refuses_it_is_left_out(clusters: Clusters) -> None:
     assert list(clusters.jobs()) == ["two"]
 
 
+def test_a_cluster_that_does_not_know_the_user_cannot_tell(
+    clusters: Clusters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has not refused the Job: with good credentials it may take it."""
+    clusters.servers["four"].refuses = lambda *_: (401, status(401, "Unauthorized"))
+    assert clusters.run("--dry-run", "-o", "json") == exit_status.EXIT_OK
+    offers = {one["cluster"]: one for one in json.loads(capsys.readouterr().out)["offers"]}
+    assert offers["four"]["chance"] == "cannot tell"
+    assert "does not accept who you are" in offers["four"]["why"]
+    assert offers["two"]["chance"] == "starts"
+
+
 def test_the_same_try_again_finds_it(clusters: Clusters, capsys: pytest.CaptureFixture[str]) -> None:
     assert clusters.run("--submit-id", "one", "-o", "json") == exit_status.EXIT_OK
     assert json.loads(capsys.readouterr().out)["submit_id"] == "one"

@@ -23,7 +23,7 @@ from vc_egpu.jobsapi.request import RequestError
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import VOLCANO_JOBS
 from vc_egpu.kube.wire.config import ConfigError
-from vc_egpu.kube.wire.errors import KubeError, Refused
+from vc_egpu.kube.wire.errors import KubeError, Refused, Unauthorized
 from vc_egpu.volcano.words import names
 from vc_egpu.whatif.answers import Answer
 
@@ -188,6 +188,8 @@ def _trouble(error: Exception | None) -> tuple[str, str]:
     match error:
         case None:
             return "cannot tell", "no answer in time"
+        case Unauthorized():  # it has not looked at the Job
+            return "cannot tell", explain(error)[0]
         case Refused():
             return "refused", error.message
         case KubeError():
