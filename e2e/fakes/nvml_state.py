@@ -19,7 +19,7 @@ DRIVER_NOT_LOADED = 9
 
 @dataclass
 class FakeInstance:
-    """One MIG instance with one compute instance; numbers as NVML gives them."""
+    """One MIG instance with one compute instance; numbers as NVML gives them. ``ci`` -1: it has none."""
 
     uuid: str
     gi: int
@@ -62,6 +62,13 @@ class FakeCard:
     mig_slices: int = 0
     """Memory slices that MIG cuts it into: 8 or 4; 0: it cannot be cut."""
     instances: list[FakeInstance] = field(default_factory=list)
+    make_error: int = 0
+    """What making an instance answers; the next two: making its compute instance, and destroying one."""
+    make_ci_error: int = 0
+    destroy_error: int = 0
+    make_hang_s: int = 0
+    made_mib: int = 0
+    """Memory of instances that are made; 0: their part of the card."""
     compute_mode: int = 0
     fabric: str = ""
     """State and status of its NVLink fabric, such as "2:0" (in progress); empty: it has none."""
@@ -77,6 +84,8 @@ class FakeCard:
     """(host PID, MiB, SM percent)."""
     kinds: dict[int, str] = field(default_factory=dict)
     """By PID: "G" for one that draws, "CG" for one that computes too."""
+    homes: dict[int, int] = field(default_factory=dict)
+    """By PID: the number of the MIG instance that it runs on."""
 
     @classmethod
     def h20(cls, number: int, node: int = 1) -> Self:
@@ -112,6 +121,11 @@ class FakeCard:
                 "recovery_action",
                 "mig",
                 "mig_slices",
+                "make_error",
+                "make_ci_error",
+                "make_hang_s",
+                "made_mib",
+                "destroy_error",
                 "compute_mode",
                 "link_version",
                 "socket",
@@ -135,6 +149,7 @@ class FakeCard:
             *(f"link={peer}" for peer in self.links),
             *(
                 f"process={pid}:{mib}:{percent}:{self.kinds.get(pid, 'C')}"
+                + (f":{self.homes[pid]}" if pid in self.homes else "")
                 for pid, mib, percent in self.processes
             ),
         ]
@@ -153,6 +168,22 @@ class FakeNode:
     def of_h20(cls, path: Path, count: int, node: int = 1) -> Self:
         """A node with ``count`` H20 cards."""
         return cls(path, [FakeCard.h20(number, node) for number in range(1, count + 1)])
+
+    def take_in(self) -> None:
+        """Know the MIG instances that programs made or destroyed since."""
+        for card in self.cards:
+            card.instances = []
+        cards = {card.uuid: card for card in self.cards}
+        here: FakeCard | None = None
+        for line in self.path.read_text().splitlines():
+            key, _, value = line.partition("=")
+            if key == "card":
+                here = cards.get(value)
+            elif key == "instance" and here is not None:
+                gi, ci, profile, start, mib, uuid = value.split(":", 5)
+                here.instances.append(
+                    FakeInstance(uuid, int(gi), int(profile), int(start), int(mib), int(ci))
+                )
 
     def write(self) -> None:
         """Put the present values into the file, at once as a whole."""

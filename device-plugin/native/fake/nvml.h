@@ -15,7 +15,7 @@ typedef int nvmlReturn_t;
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15,
-    LIB_RM_VERSION_MISMATCH = 18, VERSION_MISMATCH = 25,
+    LIB_RM_VERSION_MISMATCH = 18, IN_USE = 19, INSUFFICIENT_RESOURCES = 23, VERSION_MISMATCH = 25, UNKNOWN_ERROR = 999,
 };
 
 /* A handle lives as long as the library: the uuid says which card of the present state it means. */

@@ -27,6 +27,7 @@ static nvmlReturn_t list(nvmlDevice_t device, unsigned *count, char *infos, bool
             for (size_t i = 0; i < card->process_count; i++) {
                 const struct process *one = &card->processes[i];
                 if (drawing ? !one->draws : one->only_draws) continue;
+                if (device->gi && one->gi != device->gi) continue;
                 if (found < *count) put(infos + found * record, record, one);
                 found++;
             }

@@ -53,7 +53,8 @@ static const struct field FIELDS[] = {
     NARROW(util), NARROW(mem_util), NARROW(enc_util), NARROW(dec_util), NARROW(power_mw), NARROW(temp_c),
     NARROW(mem_temp_c), NARROW(retired), NARROW(remap_pending), NARROW(remap_failure),
     NARROW(recovery_action), NARROW(mig), NARROW(mig_slices), NARROW(compute_mode), NARROW(error), NARROW(link_version),
-    NARROW(socket),
+    NARROW(socket), NARROW(make_error), NARROW(make_ci_error), NARROW(make_hang_s), NARROW(made_mib),
+    NARROW(destroy_error),
 };
 
 static void card_line(struct card *card, const char *key, const char *value) {
@@ -72,7 +73,9 @@ static void card_line(struct card *card, const char *key, const char *value) {
     } else if (strcmp(key, "process") == 0 && card->process_count < MAX_PROCESSES) {
         struct process *process = &card->processes[card->process_count++];
         char kind[4] = "";
-        sscanf(value, "%u:%llu:%u:%3s", &process->pid, &process->used_mib, &process->sm_percent, kind);
+        unsigned gi;
+        if (sscanf(value, "%u:%llu:%u:%3[CG]:%u", &process->pid, &process->used_mib, &process->sm_percent, kind, &gi) == 5)
+            process->gi = gi + 1;
         process->draws = strchr(kind, 'G') != NULL;
         process->only_draws = process->draws && !strchr(kind, 'C');
     } else if (strcmp(key, "instance") == 0 && card->instance_count < MAX_INSTANCES) {
@@ -151,6 +154,27 @@ const struct card *state_card(const struct state *state, const char *uuid) {
         if (strcmp(state->cards[i].uuid, uuid) == 0) return &state->cards[i];
     }
     return NULL;
+}
+
+bool state_put_instance(const char *uuid, unsigned gi, const struct instance *now) {
+    const char *path = state_path();
+    char fresh[4096], line[512];
+    if (snprintf(fresh, sizeof fresh, "%s.made", path) >= (int)sizeof fresh) return false;
+    FILE *from = fopen(path, "re"), *to = from ? fopen(fresh, "we") : NULL;
+    bool here = false;
+    while (to && fgets(line, sizeof line, from)) {
+        const bool begins = strncmp(line, "card=", 5) == 0;
+        if (begins) here = strcspn(line + 5, "\r\n") == strlen(uuid) && strncmp(line + 5, uuid, strlen(uuid)) == 0;
+        unsigned number;
+        if (here && sscanf(line, "instance=%u:", &number) == 1 && number == gi) continue;
+        fputs(line, to);
+        if (begins && here && now) {
+            fprintf(to, "instance=%u:%d:%u:%u:%llu:%s\n", now->gi, (int)now->ci, now->profile, now->start,
+                    now->memory_mib, now->uuid);
+        }
+    }
+    if (from) fclose(from);
+    return to && fclose(to) == 0 && rename(fresh, path) == 0;
 }
 
 bool state_wait(int timeout_ms) {

@@ -22,7 +22,10 @@
  *   mig=0                  1: MIG mode on
  *   mig_slices=8           memory slices that MIG cuts it into: 8, or 4; without it the card cannot be cut
  *   instance=<gi>:<ci>:<profile>:<start>:<mib>:<uuid>   one MIG instance; repeated. The profile is NVML's number: 0 1g,
- *                          9 1g of double memory, 1 2g, 2 3g, 3 4g, 4 7g
+ *                          9 1g of double memory, 1 2g, 2 3g, 3 4g, 4 7g. With -1 as <ci> it has no compute instance.
+ *                          The library writes and removes these lines itself when a program makes or destroys one
+ *   make_error= make_ci_error= destroy_error=   what making an instance or its compute instance, and destroying one,
+ *                          answers; make_hang_s= how long making one takes; made_mib= the memory of those made
  *   fabric=2:0             state and status of its NVLink fabric (1: not started, 2: in progress, 3: completed);
  *                          without it the card has none
  *   compute_mode=0         3: exclusive process, 2: prohibited
@@ -31,7 +34,8 @@
  *   link=<peer bus id>     one NVLink to that card, or to a switch ("switch"); repeated for each link
  *   link_version=6         as nvmlDeviceGetNvLinkVersion tells it; without it that is not supported
  *   socket=0               the processor that the card hangs on
- *   process=<pid>:<used_mib>:<sm percent>     repeated; with :G behind it one that draws, with :CG one that does both
+ *   process=<pid>:<used_mib>:<sm percent>     repeated; with :G behind it one that draws, with :CG one that does both;
+ *                          behind that :<gi> for one on that MIG instance
  *
  * As with the real library, cards are counted when it is initialised: a card that joins the file later is
  * seen after the next nvmlInit, one that leaves it is "lost" at once. */
@@ -42,12 +46,14 @@
 #include <stdint.h>
 
 enum { MAX_CARDS = 64, MAX_LINKS = 18, MAX_PROCESSES = 256, MAX_XIDS = 64, MAX_INSTANCES = 8, TEXT = 96 };
+#define NO_CI 0xffffffffu
 
 struct process {
     unsigned pid;
     unsigned long long used_mib;
     unsigned sm_percent;
     bool draws, only_draws;
+    unsigned gi; /* of its MIG instance, one more than its id; else 0 */
 };
 
 struct instance {
@@ -62,6 +68,7 @@ struct card {
     unsigned minor, cores, cc_major, cc_minor, sm_mhz, mem_mhz, max_sm_mhz, max_mem_mhz;
     unsigned util, mem_util, enc_util, dec_util, power_mw, temp_c, mem_temp_c;
     unsigned retired, remap_pending, remap_failure, recovery_action, mig, mig_slices, compute_mode, error;
+    unsigned make_error, make_ci_error, make_hang_s, made_mib, destroy_error;
     unsigned link_version, socket;
     bool has_fabric;
     unsigned fabric_state, fabric_status;
@@ -86,6 +93,10 @@ const struct state *state_now(void);
 
 /* Card of that uuid in `state`, or NULL. */
 const struct card *state_card(const struct state *state, const char *uuid);
+
+/* Writes the instance `gi` of that card into the file as it is `now`, or takes it out: NULL. The caller holds the
+ * library's lock. False: the file could not be written. */
+bool state_put_instance(const char *uuid, unsigned gi, const struct instance *now);
 
 /* Waits until the file may have changed, at most `timeout_ms`. True: it changed. No lock needed. */
 bool state_wait(int timeout_ms);
