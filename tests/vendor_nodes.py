@@ -1,8 +1,9 @@
-"""Nodes with fake Ascend and Hygon cards, for tests of the agent's vendors."""
+"""Nodes with fake Ascend, Hygon and MIG cards, for tests of the agent's vendors."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from fakes.nvml_state import FakeCard, FakeNode
 from fakes.vendor_script import VendorScript
 from vc_egpu_node.vendors.ascend.cards import MODULE as ASCEND
 from vc_egpu_node.vendors.ascend.cards import AscendReadings, AscendSlicer
@@ -11,6 +12,8 @@ from vc_egpu_node.vendors.child import Child
 from vc_egpu_node.vendors.hygon.cards import MODULE as HYGON
 from vc_egpu_node.vendors.hygon.cards import HygonReadings
 from vc_egpu_node.vendors.hygon.slicer import HygonSlicer
+from vc_egpu_node.vendors.nvidia.mig.slicer import MODULE as MIG
+from vc_egpu_node.vendors.nvidia.mig.slicer import MigSlicer
 from vc_egpu_node.vendors.slices import SliceError
 
 BUILD = Path(__file__).parents[1] / "device-plugin/native/build"
@@ -75,3 +78,44 @@ class HygonNode:
 
     def close(self) -> None:
         self._child.close()
+
+
+class MigNode:
+    """H100 cards in MIG mode, and the agent's slicer of them."""
+
+    def __init__(self, folder: Path, cards: int = 1, change_s: float = 18.0, alone_s: float = 60.0) -> None:
+        self.node = FakeNode(
+            folder / "nvml.state",
+            [
+                FakeCard(
+                    f"GPU-h100-{number}", "NVIDIA H100 80GB HBM3", 81559, minor=number, mig=1, mig_slices=8
+                )
+                for number in range(cards)
+            ],
+        )
+        self.node.write()
+        self.minors = folder / "mig-minors"
+        self.minors.write_text("".join(_minors(card, gi) for card in range(cards) for gi in range(1, 9)))
+        environment = {"LD_LIBRARY_PATH": str(BUILD), "FAKE_NVML_STATE": str(self.node.path)}
+        self.child = Child(MIG, (str(self.minors),), environment=environment, alone_s=alone_s)
+        self.slicer = MigSlicer(self.child, change_s)
+
+    def say(self, number: int, **fields: object) -> None:
+        """The card is so from now on; what programs made stays."""
+        self.node.take_in()
+        for name, value in fields.items():
+            setattr(self.node.cards[number], name, value)
+        self.node.write()
+
+    def lying(self) -> int:
+        """How many instances lie on all cards."""
+        self.node.take_in()
+        return sum(len(card.instances) for card in self.node.cards)
+
+    def close(self) -> None:
+        self.child.close()
+
+
+def _minors(card: int, gi: int) -> str:
+    first = 100 * card + 10 * gi
+    return f"gpu{card}/gi{gi}/access {first}\ngpu{card}/gi{gi}/ci0/access {first + 1}\n"

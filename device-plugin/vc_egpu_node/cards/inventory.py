@@ -101,6 +101,7 @@ class _Standards:
     holdings: Mapping[str, Holding]
     indices: Mapping[str, int]
     isolated: bool
+    mig_on_demand: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,18 @@ def take_stock(
     problem = problem or doubts
     known = {card.uuid: card for card in previous.cards} if previous is not None else {}
     indices = _indices([card.uuid for card in readings], known, holdings)
-    standards = _Standards(vendor, table, mode or "shared", problem, facts, ill, holdings, indices, isolated)
+    standards = _Standards(
+        vendor,
+        table,
+        mode or "shared",
+        problem,
+        facts,
+        ill,
+        holdings,
+        indices,
+        isolated,
+        policy.mig_on_demand,
+    )
     judged = [_judge(card, indices[card.uuid], standards) for card in readings if card.uuid in indices]
     present = {entry.card.uuid for entry in judged}
     judged += [_vanished(card, indices[uuid], holdings) for uuid, card in known.items()
@@ -263,7 +275,10 @@ def _cut(card: CardReading, row: GpuModel | None, by: _Standards) -> sliced.Card
         return sliced.UNCUT
     if "make" in card.abilities:
         return sliced.made_on(card, row, by.table, by.facts.slices)
-    return sliced.cut_of(card, row, by.table, by.facts.slices) if by.mode == "mig" else sliced.UNCUT
+    if by.mode != "mig":
+        return sliced.UNCUT
+    way = sliced.placed_on if by.mig_on_demand else sliced.cut_of
+    return way(card, row, by.table, by.facts.slices)
 
 
 def row_for(card: CardReading) -> str:

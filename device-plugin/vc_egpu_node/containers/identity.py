@@ -370,6 +370,10 @@ def _of_its_kind(card: NodeCard, share: CardShare, grant: Grant) -> None:
     templates = {one.name for one in card.layout.templates} if card.layout is not None else frozenset[str]()
     if share.slice is not None and share.slice not in templates:
         raise NotAdmittedError(Why.WRONG_PLAN, f"card {share.uuid} has no slice {share.slice}")
+    if share.start is not None and (card.layout is None or not card.layout.made):
+        raise NotAdmittedError(
+            Why.WRONG_PLAN, f"card {share.uuid}: no slices are made on it, and the plan says where one begins"
+        )
     whole = share.cores == FULL_CORES and (card.layout is None or card.layout.whole)
     if share.slice is None and card.layout is not None and not whole and not grant.native:
         raise NotAdmittedError(Why.WRONG_PLAN, f"card {share.uuid} is cut into slices, the plan names none")

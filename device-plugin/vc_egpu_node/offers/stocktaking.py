@@ -22,6 +22,7 @@ from vc_egpu_node.settings.config import ConfigError
 from vc_egpu_node.settings.last_good import NodeSettings
 from vc_egpu_node.vendors.base import CardReading, Vendor
 from vc_egpu_node.vendors.slice_book import SliceBook
+from vc_egpu_node.vendors.slices import HeldSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +54,17 @@ def owners_of(
     pods = {grant.name: grant.pod_uid for grant in grants}
     ours: dict[str, tuple[NodeSlice, ...]] = {}
     for entry in book.entries():
-        if entry.slice is not None:
-            one = entry.slice
-            here = NodeSlice(
-                id=one.id[:96], template=one.template[:63], start=one.start, owner=pods.get(entry.owner, "")
-            )
+        pod, one = pods.get(entry.owner, ""), entry.slice
+        if one is None and entry.wish.start >= 0:  # it may be made by now, and has its place in any case
+            one = HeldSlice("", entry.wish.template, entry.wish.start)
+        if one is not None:
+            here = NodeSlice(id=one.id[:96], template=one.template[:63], start=one.start, owner=pod)
             ours[entry.wish.uuid] = (*ours.get(entry.wish.uuid, ()), here)
     strange = {
-        card.uuid: tuple(f"{one.id} ({one.template or 'of no known size'})"[:96] for one in found)
+        card.uuid: found
         for card in cards
-        if "make" in card.abilities and (found := book.strange(card.uuid, card.slices))
+        if ("make" in card.abilities or card.layout is not None)
+        and (found := book.strange(card.uuid, card.slices))
     }
     return sliced.SliceOwners(ours, strange)
 

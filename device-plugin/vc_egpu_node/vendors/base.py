@@ -62,7 +62,7 @@ class CardReading:
     module: int = -1
     """Cards of the same module share a board; -1: it has none."""
     layout: Layout | None = None
-    """Which slices it may hold together; None: it is not cut."""
+    """Which slices it may hold together, and where, as its driver says; None: the driver does not say."""
     slices: tuple[HeldSlice, ...] = ()
     """Slices that lie on it, whoever made them."""
     others: bool = False

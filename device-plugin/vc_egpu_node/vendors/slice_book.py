@@ -90,10 +90,12 @@ class SliceBook:
                 self._end(entry)
                 entry = None
             here = self._slicer.slices(wish.uuid)
-            if entry is not None:
-                found = self._ours(entry, here)
-                if found is not None:
-                    return self._keep(entry, found, adopted=entry.adopted)
+            found = self._ours(entry, here) if entry is not None else None
+            if entry is not None and found is not None and not found.half:
+                return self._keep(entry, found, adopted=entry.adopted)
+            if entry is not None and found is not None:
+                self._end(entry)
+                here = self._slicer.slices(wish.uuid)
             return self._begin(owner, wish, here)
 
     def _begin(self, owner: str, wish: SliceWish, here: Collection[HeldSlice]) -> Realised:
@@ -103,26 +105,34 @@ class SliceBook:
         try:
             made = self._slicer.make(wish)
         except SliceError as error:
-            if (
-                error.why != "no-answer"
-            ):  # else it may be made yet: the record stays, and the end looks for it
+            # With no answer it may be made yet. Then the record stays, as with one that is half made: the end
+            # looks for it.
+            if error.why != "no-answer" and not self._left_half(entry):
                 self._drop(entry)
             raise
         if made is not None:
             return self._keep(entry, made, adopted=False)
-        adopted = next((one for one in here if _is_wished(one, wish) and one.id not in owned), None)
+        free = (one for one in here if one.id not in owned and not one.half)
+        adopted = next((one for one in free if _is_wished(one, wish)), None)
         if adopted is None:
             self._drop(entry)
             place = f" at {wish.start}" if wish.start >= 0 else ""
             raise SliceError("absent", f"card {wish.uuid} has no free slice {wish.template}{place}")
         return self._keep(entry, adopted, adopted=True)
 
+    def _left_half(self, entry: Entry) -> bool:
+        """Whether something of it lies on the card, or nobody can tell."""
+        try:
+            found = self._ours(entry, self._slicer.slices(entry.wish.uuid))
+        except SliceError:
+            return True
+        return found is not None and found.half
+
     def _ours(self, entry: Entry, here: Iterable[HeldSlice]) -> HeldSlice | None:
         """The record's slice among those that are there."""
         if entry.slice is not None:
-            known = entry.slice  # an id may be given again, to a slice of another kind
-            same = (one for one in here if one.id == known.id and one.template == known.template)
-            return next((one for one in same if one.start == known.start), None)
+            known = entry.slice
+            return next((one for one in here if one.is_that(known)), None)
         owned = self._owned(entry.wish.uuid)
         fresh = (one for one in here if one.id not in entry.before and one.id not in owned)
         return next((one for one in fresh if _is_wished(one, entry.wish)), None)

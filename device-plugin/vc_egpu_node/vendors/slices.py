@@ -69,6 +69,19 @@ class HeldSlice:
     in_use: bool | None = None
     """Whether a program runs on it; None: the driver does not tell."""
     numbers: Mapping[str, int] = field(default_factory=dict)
+    """What the vendor's edits need. ``boot``: the start of the node that a slice ends with, at the latest."""
+    half: bool = False
+    """It takes its place, and no container can use it: making or removing it was broken off."""
+
+    def is_that(self, known: "HeldSlice") -> bool:
+        """Whether it is the slice of a record. An id may be given again, to a slice of another kind or after
+        another start of the node. One that is half gone has another id, and its number."""
+        if (self.template, self.start) != (known.template, known.start):
+            return False
+        if len({self.numbers.get("boot", -1), known.numbers.get("boot", -1)} - {-1}) > 1:
+            return False
+        return self.id == known.id or (self.half and self.numbers.get("gi") == known.numbers.get("gi", -1))
+
     """Numbers that its device nodes are made of, such as ``gi`` and ``ci``, or ``vdev``."""
 
 

@@ -1,6 +1,5 @@
 """MIG instances that others made, from NVML to the container: found, named, offered, and given once."""
 
-import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +17,16 @@ from vc_egpu_node.cards.inventory import Inventory, NodeFacts, take_stock
 from vc_egpu_node.cards.sliced import SliceOwners
 from vc_egpu_node.containers.admission import NotAdmittedError
 from vc_egpu_node.containers.identity import Stock
-from vc_egpu_node.vendors.nvidia.mig import Adopted, capabilities, name_of
+from vc_egpu_node.vendors.child import Child
+from vc_egpu_node.vendors.nvidia.mig.instances import capabilities, name_of, profiles
+from vc_egpu_node.vendors.nvidia.mig.slicer import MODULE, MigSlicer
 from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
 from vc_egpu_node.vendors.nvidia.words import FACTS
 
 RESOURCE = "volcano.sh/vgpu-h100"
 MakeNode = Callable[[int], FakeNode]
 ROOT = Path(__file__).resolve().parents[3]
+BUILD = ROOT / "device-plugin/native/build"
 TABLE = ModelTable.from_yaml((ROOT / "manifests/base/config/models.yaml").read_text())
 MINORS = """config 1
 gpu0/gi1/access 12
@@ -165,18 +167,25 @@ def test_sizes_have_the_names_that_the_vendor_gives_them(
         (card,) = readings.scan().cards
         assert [held.template for held in card.slices] == [name]
         handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        places, count = (pynvml.c_nvmlGpuInstancePlacement_t * 8)(), ctypes.c_uint(8)
-        pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile, places, ctypes.byref(count))
-        size = {place.size for place in places[: count.value]}
-        assert name_of(int(name[0]), size.pop(), slices, memory_mib) == name
-        assert not size
+        profile_id = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, profile).id
+        (here,) = (one for one in profiles(handle, memory_mib) if one.id == profile_id)
+        (size,) = {place.size for place in here.places}
+        assert name_of(int(name[0]), size, slices, memory_mib) == name == here.name
 
 
-def world_of(world: World, readings: NvidiaReadings) -> World:
+@pytest.fixture
+def slicer(nvml_node: MakeNode, readings: NvidiaReadings, tmp_path: Path) -> Iterator[MigSlicer]:
+    environment = {"LD_LIBRARY_PATH": str(BUILD), "FAKE_NVML_STATE": str(nvml_node(0).path)}
+    child = Child(MODULE, (str(tmp_path / "mig-minors"),), environment=environment)
+    yield MigSlicer(child)
+    child.close()
+
+
+def world_of(world: World, readings: NvidiaReadings, slicer: MigSlicer) -> World:
     taken = stock_of(readings)
     cards = {card.uuid: card for card in readings.scan().cards}
     world.stock = Stock(taken.node_cards, {"h100": 81559}, cards, ready=True)
-    world.slicer = Adopted(readings.slices)
+    world.slicer = slicer
     (world.root / "nvidiactl").touch()
     (world.root / "toolkit").mkdir(exist_ok=True)
     (world.root / "toolkit" / "nvidia.yaml").write_text(
@@ -214,10 +223,10 @@ def start(world: World, name: str, template: str, mib: int, cores: int) -> list[
 
 
 def test_each_container_gets_an_instance_of_its_own_and_its_two_capabilities(
-    nvml_node: MakeNode, readings: NvidiaReadings, world: World
+    nvml_node: MakeNode, readings: NvidiaReadings, slicer: MigSlicer, world: World
 ) -> None:
     put(nvml_node(1), h100(*MIXED))
-    here = world_of(world, readings)
+    here = world_of(world, readings, slicer)
     assert start(here, "large", "3g.40gb", 36672, 42) == [
         "/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap12", "/dev/nvidia-caps/nvidia-cap13",
     ]  # fmt: skip
@@ -229,10 +238,10 @@ def test_each_container_gets_an_instance_of_its_own_and_its_two_capabilities(
 
 
 def test_a_share_of_any_size_does_not_start_on_a_cut_card(
-    nvml_node: MakeNode, readings: NvidiaReadings, world: World
+    nvml_node: MakeNode, readings: NvidiaReadings, slicer: MigSlicer, world: World
 ) -> None:
     put(nvml_node(1), h100(*MIXED))
-    here = world_of(world, readings)
+    here = world_of(world, readings, slicer)
     share = CardShare(uuid="GPU-h100", memory_mib=1000, cores=0)
     here.pods.put(bound("loose", share))
     with pytest.raises(NotAdmittedError, match="cut into slices, the plan names none"):
@@ -244,10 +253,10 @@ def test_the_drivers_file_of_capabilities_may_be_missing(tmp_path: Path) -> None
 
 
 def test_after_its_end_an_instance_is_given_again_and_stays_on_the_card(
-    nvml_node: MakeNode, readings: NvidiaReadings, world: World
+    nvml_node: MakeNode, readings: NvidiaReadings, slicer: MigSlicer, world: World
 ) -> None:
     put(nvml_node(1), h100(*MIXED))
-    here = world_of(world, readings)
+    here = world_of(world, readings, slicer)
     start(here, "first", "1g.10gb", 9152, 14)
     (grant,) = here.grants.all()
     here.grants.release(grant.name)
@@ -255,15 +264,15 @@ def test_after_its_end_an_instance_is_given_again_and_stays_on_the_card(
     assert start(here, "second", "1g.10gb", 9152, 14)[2:] == [
         "/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67",
     ]  # fmt: skip
-    assert {one.id for one in readings.slices("GPU-h100")} == {"MIG-3g", "MIG-2g", "MIG-1g"}
+    assert {one.id for one in slicer.slices("GPU-h100")} == {"MIG-3g", "MIG-2g", "MIG-1g"}
 
 
 def test_a_container_whose_instance_is_gone_does_not_start_again(
-    nvml_node: MakeNode, readings: NvidiaReadings, world: World
+    nvml_node: MakeNode, readings: NvidiaReadings, slicer: MigSlicer, world: World
 ) -> None:
     node = nvml_node(1)
     put(node, h100(*MIXED))
-    here = world_of(world, readings)
+    here = world_of(world, readings, slicer)
     start(here, "first", "1g.10gb", 9152, 14)
     put(node, h100(*MIXED[:2]))
     readings.scan()

@@ -1,6 +1,7 @@
 """The record of slices: an agent that dies at any point of a slice's life leaks none and owns none twice."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,14 @@ def test_a_broken_record_is_set_aside(tmp_path: Path) -> None:
     (tmp_path / "a.NPU-1.json").write_text("{")
     assert not SliceBook(tmp_path, Driver()).entries()
     assert [path.name for path in tmp_path.iterdir()] == ["a.NPU-1.broken"]
+
+
+def test_a_slice_of_another_start_of_the_node_is_somebody_elses() -> None:
+    ours = HeldSlice("MIG-1", "2g", 0, numbers={"gi": 3, "boot": 7})
+    assert replace(ours, numbers={"gi": 3, "boot": 7}).is_that(ours)
+    assert not replace(ours, numbers={"gi": 3, "boot": 8}).is_that(ours)
+    assert replace(ours, numbers={"gi": 3}).is_that(ours)  # its start is not known
+    assert replace(ours, id="gi3", half=True).is_that(ours)
+    assert not replace(ours, id="gi3").is_that(ours)
+    assert not replace(ours, id="gi4", half=True, numbers={"gi": 4, "boot": 7}).is_that(ours)
+    assert not replace(ours, start=2).is_that(ours)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from vendor_nodes import BUILD, AscendNode, HygonNode
 
-LIBRARIES = ("libdcmi.so", "libhydmi.so", "librocm_smi64.so", "vendor-sizes")
+LIBRARIES = ("libnvidia-ml.so.1", "libdcmi.so", "libhydmi.so", "librocm_smi64.so", "vendor-sizes")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,7 +2,8 @@
 
 from vc_egpu_node.settings.config import Settings
 from vc_egpu_node.vendors.base import Vendor
-from vc_egpu_node.vendors.nvidia.mig import Adopted
+from vc_egpu_node.vendors.child import Child
+from vc_egpu_node.vendors.nvidia.mig.slicer import MODULE, MigSlicer
 from vc_egpu_node.vendors.nvidia.preload import install
 from vc_egpu_node.vendors.nvidia.readings import NvidiaReadings
 from vc_egpu_node.vendors.nvidia.toolkit import Toolkit
@@ -12,11 +13,12 @@ from vc_egpu_node.vendors.nvidia.words import FACTS
 
 def bundle(settings: Settings) -> Vendor:
     """All that the agent needs for NVIDIA's cards."""
-    readings = NvidiaReadings()
+    changes = Child(MODULE)
+    readings = NvidiaReadings(companions=[changes])
     return Vendor(
         facts=FACTS,
         readings=readings,
-        slicer=Adopted(readings.slices),
+        slicer=MigSlicer(changes),
         edits=Toolkit(settings.toolkit_specs, settings.toolkit, settings.driver_device),
         isolation=install,
         trial=ContextTrial(),

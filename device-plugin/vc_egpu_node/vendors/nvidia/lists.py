@@ -32,6 +32,13 @@ class _WideProcess(ctypes.Structure):
     )
 
 
+def wide_lists(driver: str) -> bool:
+    """Whether a driver of that version is one of :data:`WIDE_LISTS`. Numbers that it lacks count as 0."""
+    major, minor = ([*driver.split("."), "", ""])[:2]
+    numbers = (int(major) if major.isdecimal() else 0, int(minor) if minor.isdecimal() else 0)
+    return WIDE_LISTS[0] <= numbers < WIDE_LISTS[1]
+
+
 def running(handle: Any, kind: Kind, *, wide: bool) -> list[Any]:
     """Processes of one kind; none where the card has no such list. Every driver lists programs that compute:
     one that has no name of that list which we know does not tell. Raises :class:`UntoldError`.

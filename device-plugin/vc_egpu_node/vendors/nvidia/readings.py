@@ -7,7 +7,7 @@ import ctypes
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +26,10 @@ from vc_egpu_node.vendors.base import (
     ProcessSample,
     UntoldError,
 )
-from vc_egpu_node.vendors.nvidia import mig
+from vc_egpu_node.vendors.child import Child
 from vc_egpu_node.vendors.nvidia.fabric import fabric_fault
-from vc_egpu_node.vendors.nvidia.lists import WIDE_LISTS, running
+from vc_egpu_node.vendors.nvidia.lists import running, wide_lists
+from vc_egpu_node.vendors.nvidia.mig import instances as mig
 from vc_egpu_node.vendors.nvidia.ways import with_ways
 from vc_egpu_node.vendors.nvidia.words import (
     APPLICATION_XIDS,
@@ -38,7 +39,6 @@ from vc_egpu_node.vendors.nvidia.words import (
     recovery_fault,
     rows_fault,
 )
-from vc_egpu_node.vendors.slices import HeldSlice
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -62,10 +62,16 @@ CORES_PER_SM_EXCEPTIONS: Final = {(6, 1): 128, (6, 2): 128, (8, 0): 64}
 class NvidiaReadings:
     """NVML, used by one thread."""
 
-    def __init__(self, dev: Path = Path("/dev"), mig_minors: Path = mig.MINORS) -> None:
+    def __init__(
+        self,
+        dev: Path = Path("/dev"),
+        mig_minors: Path = mig.MINORS,
+        companions: Sequence[Child] = (),
+    ) -> None:
+        """``companions``: children of the same vendor, which end with this one."""
         self._dev = dev
         self._mig_minors = mig_minors
-        self._slices: Mapping[str, tuple[HeldSlice, ...]] = {}
+        self._companions = tuple(companions)
         self._minors: tuple[int, ...] = ()
         self._handles: dict[str, Any] = {}
         self._uuid_of_pointer: dict[int, str] = {}
@@ -87,18 +93,18 @@ class NvidiaReadings:
             return self._scan()
 
     def _scan(self) -> NodeReading:
-        self.close()
+        self._let_go()
         try:
             pynvml.nvmlInit()
             self._initialised = True
             driver = _text(pynvml.nvmlSystemGetDriverVersion())
             count = int(pynvml.nvmlDeviceGetCount())
         except pynvml.NVMLError as error:
-            self.close()
+            self._let_go()
             outdated = self._reached and error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
             return NodeReading(problem=no_beginning(error.value, str(error)), outdated=outdated)
         self._reached = True
-        self._wide_lists = WIDE_LISTS[0] <= _version(driver) < WIDE_LISTS[1]
+        self._wide_lists = wide_lists(driver)
         cuda = _optional(pynvml.nvmlSystemGetCudaDriverVersion_v2)
         problems: list[str] = []
         cards: list[CardReading] = []
@@ -112,7 +118,6 @@ class NvidiaReadings:
             self._wants_reset = {
                 uuid: xid for uuid, xid in self._wants_reset.items() if uuid in self._handles
             }
-        self._slices = {card.uuid: card.slices for card in cards}
         self._listen()
         return NodeReading(
             cards=with_ways(cards, self._handles),
@@ -144,16 +149,11 @@ class NvidiaReadings:
             isolation="hardware" if cut else "library",
         )
         if cut:
-            found = mig.instances(
-                handle, reading.memory_mib, minor_of(reading), mig.capabilities(self._mig_minors)
-            )
-            reading = replace(reading, slices=tuple(found))
+            known, caps = mig.profiles(handle, reading.memory_mib), mig.capabilities(self._mig_minors)
+            found = mig.held(handle, reading.memory_mib, minor_of(reading), caps, known)
+            reading = replace(reading, slices=tuple(found), layout=mig.layout(known))
         self._handles[uuid] = handle
         return reading
-
-    def slices(self, uuid: str) -> tuple[HeldSlice, ...]:
-        """MIG instances of a card as the last scan found them. Any thread may ask."""
-        return self._slices.get(uuid, ())
 
     def _listen(self) -> None:
         """Ask for error events of all cards; a card that has none is probed only."""
@@ -292,6 +292,11 @@ class NvidiaReadings:
 
     def close(self) -> None:
         """See :meth:`Readings.close`."""
+        self._let_go()
+        for child in self._companions:
+            child.close()
+
+    def _let_go(self) -> None:
         self._handles = {}
         self._uuid_of_pointer = {}
         if self._event_set is not None:
@@ -319,12 +324,6 @@ def _awake(minors: Iterable[int], dev: Path) -> Iterator[None]:
             with suppress(OSError):
                 held.callback(os.close, os.open(dev / f"nvidia{minor}", os.O_RDWR | os.O_CLOEXEC))
         yield
-
-
-def _version(driver: str) -> tuple[int, int]:
-    """Major and minor number, 0 where there is none."""
-    major, minor = ([*driver.split("."), "", ""])[:2]
-    return (int(major) if major.isdecimal() else 0, int(minor) if minor.isdecimal() else 0)
 
 
 def _text(value: str | bytes) -> str:

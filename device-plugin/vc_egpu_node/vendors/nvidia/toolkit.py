@@ -14,7 +14,7 @@ import yaml
 
 from vc_egpu_node.settings.config import ToolkitMode
 from vc_egpu_node.vendors.base import ANY_DRIVER, CardReading, Edits, EditsError, refused_singly
-from vc_egpu_node.vendors.nvidia.mig import MINORS
+from vc_egpu_node.vendors.nvidia.mig.instances import MINORS
 from vc_egpu_node.vendors.nvidia.words import minor_of
 from vc_egpu_node.vendors.slices import Realised
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from vc_egpu.core.layouts.table import MAX_PLACES, MAX_TEMPLATES, Layout, Template
+from vc_egpu.core.layouts.table import MAX_PLACES, MAX_TEMPLATES, Layout, Place, Template
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.topology.links import Near
 
@@ -207,6 +207,11 @@ class NodeTemplate(Wire):
     memory_mib: MemoryMib
     cores: CoresPercent
     parts: Annotated[dict[str, Annotated[int, Field(strict=True, ge=0, le=65536)]], Field(max_length=8)] = {}
+    size: Annotated[int, Field(strict=True, ge=0, le=MAX_PLACES)] = 0
+    """In memory slices, where slices lie at places."""
+    starts: Annotated[tuple[Annotated[int, Field(strict=True, ge=0, lt=MAX_PLACES)], ...],
+                      Field(max_length=MAX_PLACES)] = ()  # fmt: skip
+    """Where such a slice may begin. Empty: the card has no places, and the parts alone decide."""
 
 
 class NodeLayout(Wire):
@@ -220,7 +225,12 @@ class NodeLayout(Wire):
 
     def layout(self, name: str) -> Layout:
         """The value; raises :class:`vc_egpu.core.layouts.table.LayoutError`."""
-        templates = tuple(Template(t.name, t.memory_mib, t.cores, t.parts) for t in self.templates)
+        templates = tuple(
+            Template(
+                t.name, t.memory_mib, t.cores, t.parts, tuple(Place(start, t.size) for start in t.starts)
+            )
+            for t in self.templates
+        )
         return Layout(name, self.totals, templates, self.whole)
 
 
