@@ -135,6 +135,13 @@ def test_agents_tell_what_their_nodes_have(stack: Stack) -> None:
         MIDDLE: ("550.54.14", "12.4", "9.0"),
         NEW: ("570.124.06", "12.8", "9.0"),
     }
+    labelled = {
+        node["metadata"]["name"]: node["metadata"]["labels"] for node in stack.kit.api.list(NODES).items
+    }
+    for name, (driver, cuda, capability) in said.items():
+        own = {key.partition("/")[2]: labelled[name].get(key) for key in names.AGENT_LABELS}
+        known = {key: value for key, value in own.items() if value is not None}
+        assert known == {"vendor": "nvidia", "driver": driver, "cuda": cuda, "capability": capability}
 
 
 @pytest.mark.parametrize(

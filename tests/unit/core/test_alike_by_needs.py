@@ -12,7 +12,7 @@ from vc_egpu.core.books.ledger import Ledger
 from vc_egpu.core.books.state import ClusterState, index_of
 from vc_egpu.core.decide import decide
 from vc_egpu.core.environments.kinds import NodeKinds
-from vc_egpu.core.environments.needs import Facts, Needs
+from vc_egpu.core.environments.needs import Atom, Facts, Needs, is_met, lacking
 from vc_egpu.core.model.cluster import Mode, NodeName, PodShape, Queue, QueueName
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
@@ -108,6 +108,29 @@ def test_the_kinds_of_nodes_are_bounded_by_the_nodes() -> None:
         assert (bool(mask[row]), bool(mask[calm])) == (number >= 900, False)
     assert masks.meeting(needs("driver>=0")).bit_length() < 200
     assert masks.crowd(()) == {(LIKE_550, 1), ((("driver", ("999",)),), 1)}
+
+
+@pytest.mark.parametrize("seed", seeds.fresh(3))
+def test_what_is_met_lacks_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    values = ("530", "535.104", "550.54.14", "no version", "")
+    for _ in range(500):
+        ways = tuple(
+            tuple(
+                Atom(
+                    chance.choice(("driver", "cuda", "arch")),
+                    chance.choice(("", "==", "!=", ">=", "<", "in")),
+                    "535",
+                )
+                for _ in range(chance.randrange(1, 4))
+            )
+            for _ in range(chance.randrange(4))
+        )
+        wanted = Needs("x", ways, presumed=chance.random() < 0.5)
+        told = tuple(
+            (name, (chance.choice(values),)) for name in ("arch", "cuda", "driver") if chance.random() < 0.7
+        )
+        assert is_met(wanted, told) is not bool(lacking(wanted, told))
 
 
 def test_needs_are_compared_once_with_each_kind_of_node() -> None:

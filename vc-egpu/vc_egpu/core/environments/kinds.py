@@ -6,7 +6,7 @@ each node.
 
 from typing import Final
 
-from vc_egpu.core.environments.needs import Facts, Needs, lacking
+from vc_egpu.core.environments.needs import Facts, Needs, is_met
 
 _MOST_NEEDS: Final = 8192
 """Makers of pods decide how many there are. Beyond this they are compared again."""
@@ -39,7 +39,7 @@ class NodeKinds:
         if looked_at == len(self.facts) and looked_at:
             return met
         for number in range(looked_at, len(self.facts)):
-            if not lacking(needs, self.facts[number]):
+            if is_met(needs, self.facts[number]):
                 met |= 1 << number
         if len(self._met) >= _MOST_NEEDS:
             self._met.clear()

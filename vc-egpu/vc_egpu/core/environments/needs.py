@@ -91,6 +91,15 @@ def lacking(needs: Needs, facts: Facts) -> tuple[Want, ...]:
     return least or ()
 
 
+def is_met(needs: Needs, facts: Facts) -> bool:
+    """Whether a node with these facts lacks nothing."""
+    known = dict(facts)
+    return not needs.ways or any(
+        all(_met(atom, known.get(atom.fact, ()), presumed=needs.presumed) for atom in way)
+        for way in needs.ways
+    )
+
+
 @lru_cache(maxsize=64)
 def shared(crowd: Crowd) -> Crowd:
     """The one value for all equal ones: to look it up takes no comparison of what is in it."""
@@ -116,10 +125,17 @@ def _met(atom: Atom, values: tuple[str, ...], *, presumed: bool) -> bool:
         return True
     if atom.fact in WORDS:
         return all(_word_holds(value.lower(), atom.op, atom.value.lower()) for value in values)
+    held = _all_hold(values, atom.op, atom.value)
+    return presumed if held is None else held  # no version: as if the node did not tell
+
+
+@lru_cache(maxsize=1 << 15)
+def _all_hold(values: tuple[str, ...], op: str, wanted: str) -> bool | None:
+    """None where one of them is no version. Texts of many users have few conditions between them."""
     try:
-        return all(holds(parse(value), atom.op, atom.value) for value in values)
+        return all(holds(parse(value), op, wanted) for value in values)
     except VersionError:
-        return presumed  # as if the node did not tell
+        return None
 
 
 def _word_holds(word: str, op: str, wanted: str) -> bool:
