@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pytest
+from fakes.nvml_state import FakeInstance
 from localcluster.api import wait_until
 from outcomes.workload import Task, job, pod, shares
 from outcomes.world import World, world
+from rigs.agent_on_node import AgentOnNode
 from rigs.vendor_nodes import DCU, GROUP, H100, MODELS, VendorCluster, vendor_cluster
 from stack.install import Stack
 from stack.kit import cards_of
@@ -200,6 +202,66 @@ def test_three_mig_slices_share_a_card_up_to_the_cap(here: World, nodes: VendorC
     here.check()
     here.delete("vcjob", "two")
     here.runs("fourth", 1)
+
+
+@pytest.fixture
+def on_demand(nodes: VendorCluster) -> Iterator[AgentOnNode]:
+    """The MIG node's agent may make instances, beside one that its operator made. Later it is as before."""
+    agent = nodes.agents["mig"]
+    policy = agent.folder / "policy.yaml"
+    before, card = policy.read_text(), agent.fake.cards[0]
+    own = card.instances
+    card.instances = [FakeInstance("MIG-operator", 1, 1, 0, 19968)]
+    agent.fake.write()
+    policy.write_text("defaults: {recoveryS: 2, migOnDemand: true}\n")
+    wait_until("the card is for instances on demand", lambda: makes(nodes), 30)
+    yield agent
+    policy.write_text(before)
+    card.instances = own
+    agent.fake.write()
+    wait_until("the card has the operator's instances", lambda: not makes(nodes), 30)
+
+
+def makes(nodes: VendorCluster) -> bool:
+    """Whether the H100 is offered as one on which instances are made, with what lies on it now."""
+    (card,) = nodes.inventory("mig").cards
+    seen = {one.id for one in card.slices}
+    return card.offered and card.layout is not None and card.layout.made and seen == {"MIG-operator"}
+
+
+def lying(agent: AgentOnNode) -> set[tuple[str, int]]:
+    """Instances on its card: the operator's name or the profile's number, and the start."""
+    agent.fake.take_in()
+    there = agent.fake.cards[0].instances
+    return {(one.uuid if one.uuid == "MIG-operator" else str(one.profile), one.start) for one in there}
+
+
+def test_mig_instances_are_made_for_pods_and_removed_behind_them(here: World, on_demand: AgentOnNode) -> None:
+    """A 3g lies beside the operator's 2g. Its pod goes while no agent is there. The next one removes it."""
+    queue = here.add_queue("made", capability={H100_KEY: 4})
+    large = pod("large", shares(model="h100"), queue=queue, annotations={SLICE: "3g.40gb"})
+    small = pod("small", SMALL_MIG, queue=queue, annotations=IN_HARDWARE)
+    one_by_one(here, {"large": large, "small": small})
+    assert said(here, "large")["slice"] == "3g.40gb"
+    (place,) = (start for name, start in lying(on_demand) if name == "0")
+    assert lying(on_demand) == {("MIG-operator", 0), ("2", 4), ("0", place)} and place in (2, 3)
+
+    here.submit(pod("more", shares(model="h100"), queue=queue, annotations={SLICE: "3g.40gb"}))
+    print(here.waits("more", "WaitingForCards", "3g.40gb"))
+    here.check()
+    here.delete("pod", "more")
+    on_demand.kill()
+    here.delete("pod", "large")
+    on_demand.start()
+    on_demand.wait_ready()
+    wait_until("the 3g is removed", lambda: len(lying(on_demand)) == 2, 60)
+    here.submit(pod("later", shares(model="h100"), queue=queue, annotations={SLICE: "3g.40gb"}))
+    here.runs("later", 1)
+    assert lying(on_demand) == {("MIG-operator", 0), ("2", 4), ("0", place)}
+    here.check()
+    for name in ("small", "later"):
+        here.delete("pod", name)
+    wait_until("the operator's alone is left", lambda: lying(on_demand) == {("MIG-operator", 0)}, 60)
 
 
 def test_a_tenant_s_queue_has_cards_of_all_vendors(here: World) -> None:
