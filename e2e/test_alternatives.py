@@ -300,6 +300,12 @@ def test_a_tenants_token_submits_reads_and_deletes(over_http: OverHttp) -> None:
 def test_a_job_over_http_says_why_it_waits(over_http: OverHttp) -> None:
     with over_http.client("lab") as client:
         client.submit(request("wide", members=4))
+
+        def has_its_cards(_: object) -> bool | None:
+            return client.read("lab", "wide").reason == "Admitted" or None
+
+        # Volcano makes the pods of both again after the choice: the second could be first.
+        over_http.kinds.stack.kit.until("the first one starts", VOLCANO_JOBS, has_its_cards, namespace="lab")
         client.submit(request("late"))
 
         def why(_: object) -> str | None:
