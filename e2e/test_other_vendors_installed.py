@@ -1,7 +1,7 @@
 """Cards of another vendor, with agents as an operator installs them: our image, the component, a pod."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,11 +42,10 @@ def overlay(folder: Path) -> Path:
     return folder
 
 
-def put_npus(node: RealNode, folder: Path) -> None:
-    """The driver's files, its device nodes, and what its library says."""
-    ascend_driver(node)
-    script = VendorScript(folder / "dcmi.state")
-    script.cards = {card: {"chip": "910B3", "die": card + 1} for card in range(NPUS)}
+def put_npus(node: RealNode, chips: Sequence[str]) -> None:
+    """What the library says."""
+    script = VendorScript(node.folder / "dcmi.state")
+    script.cards = {card: {"chip": chip, "die": card + 1} for card, chip in enumerate(chips)}
     script.write()
     put = f"mkdir -p {Path(SCRIPT).parent} && cat > {SCRIPT}"
     node.run(["sh", "-c", put], text_in=script.path.read_text())
@@ -59,7 +58,8 @@ def stack() -> Iterator[Stack]:
     with LocalCluster.up(spec, print) as cluster:
         stack = Stack.of(cluster)
         (node,) = cluster.nodes
-        put_npus(node, node.folder)
+        ascend_driver(node)
+        put_npus(node, ["910B3"] * NPUS)
         cluster.kubectl("label", "node", node.name, f"{NODE_MODE_LABEL}=shared")
         own = overlay(REPOSITORY / "build" / "test-npu-pods")
         cluster.kubectl("apply", "--server-side", "-k", str(own))
@@ -114,3 +114,14 @@ def test_an_agent_s_pod_makes_vnpus_keeps_them_over_its_end_and_removes_them(sta
 
     stack.kit.kubectl("delete", "pod", "-n", WORLD, "first", "second", "--wait=true")
     wait_until("no vNPU is left", lambda: not vnpus(stack), 60)
+
+
+def test_a_card_of_an_unknown_product_is_known_after_its_row_is_added(stack: Stack) -> None:
+    """The last story: a card of the node is another one now."""
+    (node,) = stack.cluster.nodes
+    put_npus(node, ["910Z9", *["910B3"] * (NPUS - 1)])
+    wait_until("a row is proposed", lambda: "910z9" in stack.egpu("models"), 90)
+    assert "added to the model table: 910z9" in stack.egpu("models", "--add")
+    assert "has a row for every card" in stack.egpu("models")
+    wait_until("its agent knows it", lambda: "910z9" in stack.egpu("nodes"), 180)
+    assert "the model table has no layout for it" in stack.egpu("cards", "--node", node.name)
