@@ -32,6 +32,12 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 MODELS: Final = REPOSITORY / "manifests" / "components" / "fake-gpus" / "models.yaml"
 NAMESPACE: Final = "vc-egpu-system"
 READY_TIMEOUT_S: Final = 60.0
+OverlayName = Literal["standalone", "volcano", "volcano-counts"]
+_OVERLAYS: Final[Mapping[OverlayName, Path]] = {
+    "standalone": REPOSITORY / "manifests" / "overlays" / "standalone",
+    "volcano": REPOSITORY / "manifests" / "overlays" / "volcano",
+    "volcano-counts": REPOSITORY / "e2e" / "volcano" / "overlay-counts",
+}
 _IN_CLUSTER_ONLY: Final = frozenset(
     {"Deployment", "DaemonSet", "Service", "PodDisruptionBudget", "NetworkPolicy", "ConfigMap"}
 )
@@ -51,7 +57,8 @@ class HostOptions:
     """Who binds managed pods."""
     models: Path = MODELS
     flags: Mapping[ProcessName, Sequence[str]] = field(default_factory=dict)
-    overlay: Literal["standalone", "volcano"] = "standalone"
+    overlay: OverlayName = "standalone"
+    """``volcano-counts``: Volcano's controllers run without vc-scheduler, and our Job controller counts."""
 
     def __post_init__(self) -> None:
         if self.overlay == "volcano" and "jobs" in self.processes:
@@ -77,7 +84,7 @@ class HostStack:
 
         ``volcano`` names whose CRDs are used; without it they are ours.
         """
-        documents = kustomize(cluster, REPOSITORY / "manifests" / "overlays" / options.overlay)
+        documents = kustomize(cluster, _OVERLAYS[options.overlay])
         if volcano is not None:
             volcano.install_crds(cluster)
             documents = [document for document in documents if document["kind"] != "CustomResourceDefinition"]

@@ -194,6 +194,21 @@ def test_next_to_volcano_our_job_controller_makes_podgroups_and_nothing_else() -
     assert ("pods", "create") not in asked
 
 
+def test_without_vc_scheduler_our_job_controller_counts() -> None:
+    parts = "".join(
+        f"  - ../../manifests/overlays/volcano/{name}\n"
+        for name in ("direct-deployments", "without-scheduler")
+    )
+    objects = patched(f"components:\n{parts}", overlay="volcano")
+    arguments = jobs_parser().parse_args(pod_specs(objects)["vc-egpu-jobs"]["containers"][0]["args"][1:])
+    assert arguments.groups_only
+    assert arguments.counts
+    (role,) = [one for one in of_kind(objects, "ClusterRole") if one["metadata"]["name"] == "vc-egpu-jobs"]
+    asked = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    assert {("queues", "watch"), ("queues/status", "patch"), ("podgroups", "patch")} <= asked
+    assert ("queues", "patch") not in asked
+
+
 def test_fake_gpus_are_in_no_product_overlay() -> None:
     for name in ("standalone", "volcano"):
         text = yaml.safe_dump_all(overlay(name))

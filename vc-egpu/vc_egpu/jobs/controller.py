@@ -58,10 +58,18 @@ class Settings:
     """Pods written at the same time."""
     groups_only: bool = False
     """Volcano's controllers run. We only make PodGroups, for pods that we bind and that have none."""
+    counts: bool = True
+    """The status of PodGroups, and what queues use, is ours. False next to vc-scheduler (``groups_only``)."""
     look_s: float = LOOK_S
     """After this long a look at a Job begins no further write; it goes on at the next."""
     stuck_s: float = STUCK_S
     """A thread that makes no step for this long is reported as trouble."""
+
+
+def _served(settings: Settings) -> frozenset[Look]:
+    if not settings.groups_only:
+        return frozenset(Look)
+    return _FOR_GROUPS | {Look.QUEUE} if settings.counts else _FOR_GROUPS
 
 
 def most_of_a_namespace(workers: int) -> int:
@@ -92,7 +100,7 @@ class Controller:
                 Look.GROUP: most_of_a_namespace(settings.group_workers),
                 Look.POD: most_of_a_namespace(settings.group_workers),
             },
-            served=_FOR_GROUPS if settings.groups_only else frozenset(Look),
+            served=_served(settings),
         )
         self._settings = settings
         self._turns = Turns(settings.writers, look_s=settings.look_s)
@@ -111,8 +119,9 @@ class Controller:
             ask_for_queues=self.work.ask_for_queues,
             clock=monotonic,
             groups_only=settings.groups_only,
+            counts=settings.counts,
         )
-        queues = QueueWorker(writer, self.known, recorder)
+        queues = QueueWorker(writer, self.known, recorder, use_only=settings.groups_only)
         self._looks: dict[Look, Callable[[Key], float | None]] = {
             Look.JOB: self._jobs.look,
             Look.GROUP: self._groups.look,
@@ -128,10 +137,11 @@ class Controller:
             self._reflect(api, POD_GROUPS),
             self._reflect(api, PODS, trim),
         ]
+        if settings.counts:
+            self._reflectors.append(self._reflect(api, QUEUES))
         if not settings.groups_only:
             self._reflectors += [
                 self._reflect(api, PRIORITY_CLASSES),
-                self._reflect(api, QUEUES),
                 self._reflect(api, COMMANDS),
                 self._reflect(api, VOLCANO_JOBS, pack),
             ]
@@ -191,10 +201,10 @@ class Controller:
         settings = self._settings
         self._pool.start(Look.GROUP, settings.group_workers)
         self._pool.start(Look.POD, settings.group_workers)
-        if settings.groups_only:
-            return
-        self._pool.start(Look.JOB, settings.job_workers)
-        self._pool.start(Look.QUEUE, settings.queue_workers)
+        if settings.counts:
+            self._pool.start(Look.QUEUE, settings.queue_workers)
+        if not settings.groups_only:
+            self._pool.start(Look.JOB, settings.job_workers)
 
     def rest(self) -> None:
         """Write nothing until :meth:`lead`. The fence stops writes that are under way."""

@@ -55,6 +55,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="next to Volcano: only make PodGroups, for pods that we bind and that have none",
     )
+    flags.add_argument(
+        "--counts",
+        action="store_true",
+        help="with --groups-only, where vc-scheduler does not run: also write the status of PodGroups, and "
+        "what queues use",
+    )
     flags.add_argument("--workers", type=int, default=8, help="Jobs looked at side by side")
     flags.add_argument("--writers", type=int, default=16, help="pods written side by side")
     flags.add_argument("--metrics-port", type=int, default=METRICS_PORT, help="0: none")
@@ -106,6 +112,7 @@ def _run(api: ApiConnection, times: LeaseTimes, options: argparse.Namespace) -> 
         job_workers=options.workers,
         writers=options.writers,
         groups_only=options.groups_only,
+        counts=options.counts or not options.groups_only,
     )
     elect: bool = options.leader_elect
     controller = Controller(api, api.fenced(lease) if elect else api, recorder, settings)

@@ -28,6 +28,7 @@ _LOOSE_PREFIX: Final = "podgroup-"
 _JOB_API: Final = f"{Job.GROUP}/{Job.VERSION}"
 """A Job may be called ``podgroup``: its PodGroup is the Job worker's."""
 _OWNER_CACHE_S: Final = 30.0
+_NOT_LET_IN: Final = frozenset({None, PodGroupPhase.PENDING.value})
 OWNERS: Final[dict[tuple[str, str], Resource]] = {
     (resource.api_version, resource.kind): resource
     for resource in (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, BATCH_JOBS)
@@ -47,9 +48,12 @@ class GroupWorker:
         ask_for_queues: Callable[[Iterable[str]], None],
         clock: Callable[[], float] = time.monotonic,
         groups_only: bool = False,
+        counts: bool = True,
     ) -> None:
-        """``groups_only``: Volcano runs. It keeps the status of PodGroups, and makes those of its pods."""
+        """``groups_only``: Volcano makes the PodGroups of its own pods. ``counts``: we keep the status of
+        PodGroups; else vc-scheduler does."""
         self._groups_only = groups_only
+        self._counts = counts
         self._api = api
         self._known = known
         self._ask_for_queues = ask_for_queues
@@ -83,9 +87,9 @@ class GroupWorker:
                     self._make(pod)
                     break
             return None
-        if group["metadata"].get("deletionTimestamp") or self._groups_only:
+        if group["metadata"].get("deletionTimestamp") or not self._counts:
             return None
-        wait_s = self._sweep(key, group, pods)
+        wait_s = None if self._groups_only else self._sweep(key, group, pods)
         before = (group.get("status") or {}).get("phase")
         counts = podgroups.group_status(
             int((group.get("spec") or {}).get("minMember") or 0),
@@ -93,6 +97,8 @@ class GroupWorker:
             PodGroupPhase(before) if before in set(PodGroupPhase) else None,
         )
         patch = counts.document()
+        if self._groups_only and counts.phase is PodGroupPhase.INQUEUE and before in _NOT_LET_IN:
+            patch["phase"] = before  # the admission layer lets it in: only then Volcano makes its pods
         present = group.get("status") or {}
         if any(present.get(name) != value for name, value in patch.items()):
             left_s = self._written.get(key, 0.0) + COUNTS_EVERY_S - self._clock()

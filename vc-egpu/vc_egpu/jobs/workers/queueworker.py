@@ -1,5 +1,9 @@
-"""Queues on a cluster without Volcano: state (by Commands), number of gangs by phase, what those use."""
+"""Queues on a cluster without Volcano: state (by Commands), number of gangs by phase, what those use.
 
+Next to Volcano's controllers without vc-scheduler, what they use alone.
+"""
+
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +15,13 @@ from vc_egpu.jobs.objects.podgroups import queue_of
 from vc_egpu.jobs.workers.orders import Orders
 from vc_egpu.kube import ApiConnection, EventRecorder, Json, Key, key_of
 from vc_egpu.kube.resources import QUEUES
+from vc_egpu.kube.wire.errors import Conflict, NotFound
 from vc_egpu.volcano.api.command import Command, CommandAction
 from vc_egpu.volcano.api.podgroup import PodGroupPhase
 from vc_egpu.volcano.api.queue import QueueState
 from vc_egpu.volcano.words.payer import payer
+
+logger = logging.getLogger(__name__)
 
 _COUNTED = ("pending", "inqueue", "running", "unknown", "completed")
 
@@ -45,8 +52,12 @@ def queue_status(
 class QueueWorker:
     """Looks at queues."""
 
-    def __init__(self, api: ApiConnection, known: Known, recorder: EventRecorder) -> None:
+    def __init__(
+        self, api: ApiConnection, known: Known, recorder: EventRecorder, *, use_only: bool = False
+    ) -> None:
+        """``use_only``: Volcano's controllers keep all of the status but for what the queue uses."""
         self._api = api
+        self._use_only = use_only
         self._known = known
         self._recorder = recorder
         self._orders = Orders(api, known, recorder)
@@ -58,6 +69,9 @@ class QueueWorker:
             return None
         gangs, pods = self._counted(name)
         used = requests.total(pod.requested for pod in pods if pod.occupies)
+        if self._use_only:
+            self._write_use(queue, requests.render({name: amount for name, amount in used.items() if amount}))
+            return None
         command = self._command(queue)
         old = queue.get("status") or {}
         state = next_state(old.get("state"), command.action if command is not None else None, len(gangs))
@@ -69,6 +83,19 @@ class QueueWorker:
             self._take_down(queue, command, state)
             return 0.0  # there may be another
         return None
+
+    def _write_use(self, queue: Json, used: Mapping[str, str]) -> None:
+        """``used``: by resource, as a quantity."""
+        metadata, before = queue["metadata"], (queue.get("status") or {}).get("allocated") or {}
+        if used == before:
+            return
+        # A merge patch of this field alone: Volcano's controllers write the others.
+        gone = dict.fromkeys(before.keys() - used.keys())
+        body = {"metadata": {"uid": metadata["uid"]}, "status": {"allocated": {**gone, **used}}}
+        try:
+            self._known.queues.put(self._api.patch_status(QUEUES, metadata["name"], body))
+        except (NotFound, Conflict):
+            logger.debug("queue %s is gone", metadata["name"])
 
     def _counted(self, name: str) -> tuple[list[Json], list[CachedPod]]:
         """PodGroups that count to this queue, and all pods that do: the caps count them by the same rule.
