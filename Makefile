@@ -17,7 +17,8 @@ E2E_QUICK := e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_
 	e2e/test_crash.py
 
 # Judges how soon the machine wakes programs: nothing else may run.
-CALM := $(patsubst %,tests/unit/native/test_time_%.py,elsewhere floors meetings neighbours share)
+CALM := $(patsubst %,tests/unit/native/test_%.py,context_ends \
+	time_elsewhere time_floors time_meetings time_neighbours time_share)
 
 # Go and others look for their caches there. Services and some runners of CI have it not set.
 ifeq ($(HOME),)

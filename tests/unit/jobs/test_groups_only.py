@@ -130,7 +130,7 @@ def test_it_sweeps_no_podgroups(without_its_scheduler: Cluster) -> None:
 def test_what_a_queue_uses_is_written_and_nothing_else_of_its_status(without_its_scheduler: Cluster) -> None:
     cluster = without_its_scheduler
     queue = cluster.queue("mine")
-    path = "/apis/scheduling.volcano.sh/v1beta1/queues/mine"
+    path = "/apis/scheduling.volcano.sh/v1beta1/queues/mine/status"
     mine = {**queue, "status": {"state": "Closing", "running": 7, "allocated": {"nvidia.com/gpu": "3"}}}
     cluster.tell(QUEUES, cluster.server.put(path, mine), queue)
     cluster.group(GROUP[1], "mine", owner=REPLICA_SET)

@@ -205,8 +205,8 @@ def test_without_vc_scheduler_our_job_controller_counts() -> None:
     assert arguments.counts
     (role,) = [one for one in of_kind(objects, "ClusterRole") if one["metadata"]["name"] == "vc-egpu-jobs"]
     asked = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
-    assert {("queues", "watch"), ("queues/status", "patch"), ("podgroups", "patch")} <= asked
-    assert ("queues", "patch") not in asked
+    assert {("queues", "watch"), ("queues/status", "update"), ("podgroups", "patch")} <= asked
+    assert ("queues", "update") not in asked
 
 
 def test_fake_gpus_are_in_no_product_overlay() -> None:

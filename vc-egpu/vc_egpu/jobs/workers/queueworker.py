@@ -86,16 +86,15 @@ class QueueWorker:
 
     def _write_use(self, queue: Json, used: Mapping[str, str]) -> None:
         """``used``: by resource, as a quantity."""
-        metadata, before = queue["metadata"], (queue.get("status") or {}).get("allocated") or {}
-        if used == before:
+        status = queue.get("status") or {}
+        if used == (status.get("allocated") or {}):
             return
-        # A merge patch of this field alone: Volcano's controllers write the others.
-        gone = dict.fromkeys(before.keys() - used.keys())
-        body = {"metadata": {"uid": metadata["uid"]}, "status": {"allocated": {**gone, **used}}}
+        # Volcano writes the other fields. Where it was first, the watch asks for another look.
         try:
-            self._known.queues.put(self._api.patch_status(QUEUES, metadata["name"], body))
+            answer = self._api.update_status(QUEUES, {**queue, "status": {**status, "allocated": used}})
+            self._known.queues.put(answer)
         except (NotFound, Conflict):
-            logger.debug("queue %s is gone", metadata["name"])
+            logger.debug("queue %s is gone or another one", queue["metadata"]["name"])
 
     def _counted(self, name: str) -> tuple[list[Json], list[CachedPod]]:
         """PodGroups that count to this queue, and all pods that do: the caps count them by the same rule.
