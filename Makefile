@@ -16,10 +16,6 @@ E2E_QUICK := e2e/test_main_job.py e2e/test_examples.py e2e/test_cli.py e2e/test_
 	e2e/test_identity.py e2e/test_webhook.py e2e/test_policies.py e2e/test_policies_pods.py e2e/test_policies_nodes.py \
 	e2e/test_crash.py
 
-# Judges how soon the machine wakes programs: nothing else may run.
-CALM := $(patsubst %,tests/unit/native/test_%.py,context_ends \
-	time_elsewhere time_floors time_meetings time_neighbours time_share)
-
 # Go and others look for their caches there. Services and some runners of CI have it not set.
 ifeq ($(HOME),)
 export HOME := $(shell unset HOME; cd ~ && pwd)
@@ -120,8 +116,9 @@ house: venv ## show the structure of the code: rooms, imports, lines, private na
 	@PYTHONPATH=tests $(VENV)/bin/python -m house
 
 test-unit: venv native ## run the tests that need no cluster
-	$(PYTEST) tests -n $(WORKERS) -m "not long" $(CALM:%=--ignore=%)
-	$(PYTEST) $(CALM) -m "not long"
+	$(PYTEST) tests -n $(WORKERS) -m "not long and not calm"
+	@# These judge how soon the machine wakes programs: nothing else may run.
+	$(PYTEST) tests/unit/native -m "calm and not long"
 
 test-e2e: root toolchain native image ## run the quick stories on a real cluster
 	@# Workers that are interrupted have no time to end their clusters.
@@ -140,8 +137,8 @@ toolchain-long: venv ## build what `make toolchain` builds, and Prometheus and H
 	@$(PY) -m localcluster build --with prometheus --with helm
 
 test-long: root toolchain-long native image ## run all tests: also all crash points, 10,000 oracle cases, 20 identity rounds
-	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS) $(CALM:%=--ignore=%)
-	VC_EGPU_LONG=1 $(PYTEST) $(CALM)
+	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS) -m "not calm"
+	VC_EGPU_LONG=1 $(PYTEST) tests/unit/native -m calm
 	VC_EGPU_DURATIONS=e2e/slices/durations.json VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800
 
 # What another version may take otherwise: manifests, policies, the kubelet's side. VC_EGPU_KUBERNETES names another

@@ -66,6 +66,7 @@ def test_with_work_in_flight_nothing_of_it_is_touched_afterwards(machine: Machin
     program.result()
 
 
+@pytest.mark.calm
 @pytest.mark.parametrize("then", ["cu.cuGreenCtxDestroy(one)", "pass"], ids=["in turn", "at once"])
 def test_however_many_green_contexts_there_are_the_share_is_kept(machine: Machine, then: str) -> None:
     machine.add(Box("a", HARD, 20))
@@ -87,6 +88,7 @@ while time.monotonic_ns() < began + 2_000_000_000:
     assert 10 < machine.share(program.process.pid, ran["from_ns"], ran["to_ns"]) < 25
 
 
+@pytest.mark.calm
 def test_a_context_beyond_the_thousandth_is_kept_to_the_share_as_well(machine: Machine) -> None:
     machine.add(Box("a", HARD, 20))
     code = """

@@ -46,6 +46,7 @@ def test_streams_that_meet_under_a_limit(machine: Machine, policy: int, share: i
     assert _said(machine, "meet", 10) == {"rounds": 10}
 
 
+@pytest.mark.calm
 def test_streams_run_side_by_side_after_a_launch_on_the_legacy_stream(machine: Machine) -> None:
     """Two kernels of 20 ms, the second 6 ms after the first: 26 ms, and not 38."""
     machine.mode = "overlap"

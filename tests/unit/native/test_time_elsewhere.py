@@ -8,6 +8,8 @@ from unit.native.test_context_ends import BEGIN, END
 from unit.native.test_time_ways import _counted, _ran, _wait_until
 from unit.native.time_worlds import HARD, MS, Box, Machine, Running
 
+pytestmark = pytest.mark.calm
+
 MAKE = """
 def at_other(device=0):
     other = c_void_p()

@@ -9,7 +9,7 @@ import time
 import pytest
 from unit.native.time_worlds import FREE, HARD, HIGH, LOW, MS, SECOND_NS, SOFT, Box, Machine
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.calm]
 
 
 @pytest.mark.parametrize("kernel_ns", [50_000, MS, 20 * MS])

@@ -10,6 +10,8 @@ import pytest
 from children import rest_of
 from unit.native.time_worlds import BUILD, FREE, HARD, HIGH, LOW, SOFT, UNSET, Box, Machine
 
+pytestmark = pytest.mark.calm
+
 MEET = BUILD / "programs" / "meet"
 ROUNDS = 40
 KERNEL_NS = 100_000

@@ -3,7 +3,10 @@
 import time
 from pathlib import Path
 
+import pytest
 from unit.native.time_worlds import HIGH, LOW, MS, Box, Machine, Running
+
+pytestmark = pytest.mark.calm
 
 AT_ONCE = 120
 ROUNDS = 3

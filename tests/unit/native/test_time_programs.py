@@ -228,6 +228,7 @@ def test_no_hold_for_pods_that_are_let_go(machine: Machine) -> None:
 # --- shares on a rude card ----------------------------------------------------------------------------
 
 
+@pytest.mark.calm
 @pytest.mark.long
 @pytest.mark.parametrize("slice_us", [300, 1000, 2000, 6000])
 @pytest.mark.parametrize("connections", [1, 8])

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from unit.native.time_worlds import FREE, HARD, HIGH, LOW, MS, NATIVE, SECOND_NS, SOFT, Box, Machine
 
+pytestmark = pytest.mark.calm
+
 FOR_LONG_S = 100
 """Programs that run until the test has seen what it waits for."""
 
