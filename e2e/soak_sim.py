@@ -1,7 +1,7 @@
 """A long life of a busy cluster on a virtual clock: prints one JSON object as its last line.
 
     python e2e/soak_sim.py [--decisions 1000000] [--nodes 64] [--seed 1] [--seconds 1800] [--lives 2]
-                           [--usage-half-life-s 0] [--moves-per-hour 0]
+                           [--usage-half-life-s 0] [--moves-per-hour 0] [--any-of 0]
 
 The real ``decide`` decides for 64 nodes of eight cards. Ten tenants below two parents submit gangs of 1 to 64
 from a heavy tail, of three classes; half of the tenants always have work. They have weights 1 to 4, deserved
@@ -9,7 +9,7 @@ amounts, guarantees and caps. Cards and nodes fail and come back. A decision is 
 changed the snapshot. As in the controller it is about the gang that came, or about all gangs where room may
 have become free. Every five seconds all gangs are tried once more, since time passes. They are also tried
 once a move was claimed or given up. These are ``reviews`` and no decisions. Cheap invariants are checked at
-each call, all of them at every thousandth decision.
+each call, all of them at every hundredth decision.
 
 ``--lives`` clusters with seeds of their own live at the same time, each in a process; figures are over all.
 
@@ -21,7 +21,12 @@ With ``--moves-per-hour`` above 0 gangs are moved: for those that wait longer th
 is left over. ``moves`` has the gangs that left their cards for it, and those that have arrived since. It also
 has how many moves were ``claimed``, and how many of them ``given up`` before the gang had left. A gang
 that is moved once more within an hour is a violation. So is one that comes back to its old cards, unless a
-gang of a higher class took the new ones meanwhile; ``moves`` has these as ``overtaken``.
+gang of a higher class took the new ones meanwhile; ``moves`` has these as ``overtaken``. So are more moves in
+an hour than were allowed.
+
+With ``--any-of`` above 0 every third node has cards of a second model. So large a part of the gangs takes
+either one, and some of the others ask for the second one alone. ``choices`` has how many started with each. A
+violation is a gang that runs on two models, and a queue above one of its caps while nobody is on the way.
 """
 
 import argparse
@@ -40,10 +45,12 @@ from vc_egpu.core.books.state import index_of
 from vc_egpu.core.check import invariants
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
+    AskOption,
     Card,
     CardAsk,
     CardId,
     Gang,
+    Move,
     Node,
     NodeName,
     Pod,
@@ -62,13 +69,24 @@ from vc_egpu.sim.world import World
 GIB: Final = 1 << 30
 H20_MIB: Final = 98304
 H20: Final = "volcano.sh/vgpu-h20"
+L20_MIB: Final = 46068
+L20: Final = "volcano.sh/vgpu-l20"
+MIB: Final = {"h20": H20_MIB, "l20": L20_MIB}
 CARDS_PER_NODE: Final = 8
 TENANTS: Final = 10
-ALL_INVARIANTS_EVERY: Final = 1000
+ALL_INVARIANTS_EVERY: Final = 100
+TOLD_EVERY: Final = 500
+"""After so many decisions a line on stderr says how far it is."""
 REVIEW_S: Final = 5.0
 WRITTEN_S: Final = 0.1
 """So long a write takes to come back."""
-WHOLE: Final = CardAsk("main", "h20", 1, H20_MIB, 100, whole=True)
+WINDOW_S: Final = 3600.0
+"""The budget of moves is one for each such time."""
+
+
+def whole(model: str) -> CardAsk:
+    """One card of this model."""
+    return CardAsk("main", model, 1, MIB[model], 100, whole=True)
 
 
 @dataclass(slots=True)
@@ -103,6 +121,8 @@ class Tally:
     wait_ratios: list[float] = field(default_factory=list)
     evictions: Counter[str] = field(default_factory=Counter)
     moves: Counter[str] = field(default_factory=Counter)
+    choices: Counter[str] = field(default_factory=Counter)
+    """Gangs that take any of both models: how many started with each."""
     most_evictions: int = 0
 
 
@@ -118,13 +138,19 @@ class Departure:
 class Soak:
     """The cluster, its tenants, and what happens to them."""
 
-    def __init__(self, nodes: int, seed: int, half_life_s: float = 0.0, moves_per_hour: int = 0) -> None:
+    def __init__(
+        self, nodes: int, seed: int, half_life_s: float = 0.0, moves_per_hour: int = 0, any_of: float = 0.0
+    ) -> None:
         self.rng = random.Random(seed)
+        self.any_of = any_of
+        self.per_hour = moves_per_hour
         policy = Policy(recent=RecentUse(half_life_s))
         if moves_per_hour:
             moving = Moving(True, True, per_hour=moves_per_hour, after_s=60.0)
             policy = replace(policy, binpack=OURS, mix=_mix(), moving=moving)
-        self.world = World(policy, {"h20": H20_MIB})
+        self.world = World(policy, MIB)
+        self._claimed_at: list[float] = []
+        """When moves were claimed that were not given up."""
         self._moved: dict[str, Departure] = {}
         self._arrived: set[str] = set()
         self.tally = Tally()
@@ -133,33 +159,39 @@ class Soak:
         self.nodes = [self._node(number) for number in range(nodes)]
         for node in self.nodes:
             self.world.put_node(node)
-        self.tenants = self._tenants(nodes * CARDS_PER_NODE)
+        of_model = Counter(card.model for node in self.nodes for card in node.cards)
+        self.tenants = self._tenants(of_model["h20"], of_model["l20"])
 
     # --- what there is ---------------------------------------------------------------------------
 
-    @staticmethod
-    def _node(number: int) -> Node:
-        cards = (Card(CardId(f"GPU-{number}-{at}"), at, "h20", H20_MIB) for at in range(CARDS_PER_NODE))
+    def _node(self, number: int) -> Node:
+        model = "l20" if self.any_of and number % 3 == 2 else "h20"
+        cards = (Card(CardId(f"GPU-{number}-{at}"), at, model, MIB[model]) for at in range(CARDS_PER_NODE))
         return Node(
             NodeName(f"n{number:03}"),
             Resources(cpu_milli=128_000, memory_bytes=1024 * GIB, pods=250),
             cards=tuple(cards),
-            host_memory_mib=(number % 2) * 4 * H20_MIB,
+            host_memory_mib=(number % 2) * 4 * MIB[model],
         )
 
-    def _tenants(self, cards: int) -> list[Tenant]:
-        """Weights 1 to 4. What they deserve adds up to the cards; some have guarantees, all have caps."""
+    def _tenants(self, h20: int, l20: int) -> list[Tenant]:
+        """Weights 1 to 4. What they deserve adds up to the cards; some have guarantees, all have caps.
+
+        Of the second model, where there is one, the caps are narrower: so a gang may have to take the first.
+        """
         weights = [1 + number % 4 for number in range(TENANTS)]
+        second = {L20: 100 * l20} if l20 else {}
         for name in ("org-a", "org-b"):
-            self.world.put_queue(Queue(QueueName(name), capability={H20: 100 * cards}))
+            self.world.put_queue(Queue(QueueName(name), capability={H20: 100 * h20, **second}))
         found = []
         for number, weight in enumerate(weights):
-            deserved = cards * weight // sum(weights)
+            deserved, also = h20 * weight // sum(weights), l20 * weight // sum(weights)
+            narrow = {f"{L20}-cores": 100 * min(l20, 2 * also)} if l20 else {}
             queue = Queue(
                 QueueName(f"tenant-{number}"),
                 parent=QueueName("org-a" if number % 2 else "org-b"),
-                capability={H20: 100 * cards, f"{H20}-cores": 100 * min(cards, 3 * deserved)},
-                deserved={H20: deserved},
+                capability={H20: 100 * h20, f"{H20}-cores": 100 * min(h20, 3 * deserved), **second, **narrow},
+                deserved={H20: deserved, **({L20: also} if l20 else {})},
                 guarantee={H20: deserved // 4} if number % 3 == 0 else {},
                 weight=weight,
             )
@@ -202,7 +234,7 @@ class Soak:
         key, self.born = f"ns/g{self.born}", self.born + 1
         count = min(64, int(self.rng.paretovariate(1.1)))
         share_class = self.rng.choice([ShareClass.LOW, ShareClass.UNSET, ShareClass.UNSET, ShareClass.HIGH])
-        count = min(count, tenant.queue.deserved[H20])
+        count = min(count, *tenant.queue.deserved.values())
         runtime_s = min(7200.0, max(60.0, self.rng.lognormvariate(6.5, 0.8)))
         gang = Gang(key, key, tenant.queue.name, share_class, 0, count, self.world.now)
         self.lives[key] = Life(tenant, runtime_s, self.world.now)
@@ -212,11 +244,23 @@ class Soak:
         return key
 
     def _shape(self, runtime_s: float) -> PodShape:
-        slice_mib = self.rng.choice([H20_MIB // 4, H20_MIB // 2])
-        part = CardAsk("main", "h20", 1, slice_mib, self.rng.choice([0, 25, 50]))
+        div = self.rng.choice([4, 2])
+        cores = self.rng.choice([0, 25, 50])
         says = runtime_s * 1.2 if self.rng.random() < 0.3 else None
-        ask = WHOLE if self.rng.random() < 0.5 else part
-        return PodShape((ask,), Resources(cpu_milli=1000, memory_bytes=GIB), runtime_s=says)
+        is_whole = self.rng.random() < 0.5
+        asks = {
+            model: whole(model) if is_whole else CardAsk("main", model, 1, mib // div, cores)
+            for model, mib in MIB.items()
+        }
+        shape = PodShape((asks["h20"],), Resources(cpu_milli=1000, memory_bytes=GIB), runtime_s=says)
+        if not self.any_of:
+            return shape
+        models = list(MIB)
+        self.rng.shuffle(models)
+        if self.rng.random() < self.any_of:
+            options = tuple(AskOption(model, (asks[model],)) for model in models)
+            return replace(shape, asks=(), options=options)
+        return replace(shape, asks=(asks[self.rng.choice(["h20", "h20", "l20"])],))
 
     def _end(self, key: str) -> None:
         life = self.lives.get(key)
@@ -259,6 +303,7 @@ class Soak:
         for tenant in self.tenants:
             use = self.world.parts_of(tenant.queue.name)
             tenant.had_microcard_s += REVIEW_S * use
+        self._judge_caps()
         if any(life.started is None for life in self.lives.values()):
             self.tally.reviews += 1
             self._decide(None)
@@ -286,9 +331,8 @@ class Soak:
             self._later(self.rng.uniform(1.0, 10.0), self._leave)
 
         for move in plan.moves.values():
-            if move.places or move.stays:
-                self.tally.moves["claimed" if move.places else "given up"] += 1
-        if plan.moves:  # the controller hears of what it wrote, and decides about all
+            self._count(move)
+        if plan.moves or plan.choices:  # the controller hears of what it wrote, and decides about all
             self.world.engine.after(WRITTEN_S, self._decide_after_write)
 
     def _leave(self) -> None:
@@ -297,6 +341,42 @@ class Soak:
     def _decide_after_write(self) -> None:
         self.tally.reviews += 1
         self._decide(None)
+
+    def _count(self, move: Move) -> None:
+        """Moves that are claimed count in the budget, unless they are given up."""
+        now, claimed = self.world.now, self._claimed_at
+        if move.stays:
+            self.tally.moves["given up"] += 1
+            claimed.pop()  # one set of moves is under way at a time
+        elif move.places:
+            self.tally.moves["claimed"] += 1
+            claimed.append(now)
+            lately = sum(now - at < WINDOW_S for at in claimed)
+            if lately > self.per_hour:
+                self.tally.violations.append(f"{lately} moves within an hour, {self.per_hour} are allowed")
+
+    def _judge_caps(self) -> None:
+        """No queue is above a cap, unless others are to leave first."""
+        snapshot = self.world.snapshot()
+        if any(gang.plan is not None and gang.plan.victims for gang in snapshot.gangs.values()):
+            return
+        uses = index_of(snapshot).uses.total
+        for name, queue in snapshot.queues.items():
+            for resource, cap in queue.capability.items():
+                used = uses.get(name, {}).get(resource, 0)
+                if used > cap:
+                    self.tally.violations.append(f"{name} uses {used} {resource}, its cap is {cap}")
+
+    def _judge_models(self, pods: list[Pod]) -> None:
+        """Gangs that take any of both models run on one."""
+        models = {pod.shape.choice for pod in pods if pod.shape.options}
+        if not models:
+            return
+        self.tally.choices.update(models)
+        cards = {card.uuid: card.model for node in self.nodes for card in node.cards}
+        there = {cards[share.card] for pod in pods for _, share in pod.shares}
+        if len(models) > 1 or there != models:
+            self.tally.violations.append(f"{pods[0].gang} chose {models} and runs on {there}")
 
     def _judge(self, plan: Plan) -> None:
         """Cheap invariants: gangs come whole, and no high pod goes."""
@@ -369,6 +449,7 @@ class Soak:
             pods = self.world.pods_of(key)
             if life is not None and life.started is None and _all_run(pods):
                 self._arrives(key, pods)
+                self._judge_models(pods)
                 if not life.evicted:
                     self.tally.wait_ratios.append((self.world.now - life.submitted) / life.runtime_s)
                 life.started = self.world.now
@@ -396,14 +477,27 @@ def _mix() -> Mix:
 
 
 def live(
-    seed: int, nodes: int, decisions: int, seconds: float, *, half_life_s: float, moves_per_hour: int
+    seed: int,
+    nodes: int,
+    decisions: int,
+    seconds: float,
+    *,
+    half_life_s: float,
+    moves_per_hour: int,
+    any_of: float,
 ) -> dict[str, Any]:
     """One life, as the numbers that can be put together with those of other lives."""
-    soak, began = Soak(nodes, seed, half_life_s, moves_per_hour), time.perf_counter()
+    soak, began = Soak(nodes, seed, half_life_s, moves_per_hour, any_of), time.perf_counter()
     soak.begin()
+    told = 0
     while soak.tally.decisions < decisions and time.perf_counter() - began < seconds:
         soak.world.engine.step()
-    shares = [tenant.had_microcard_s / tenant.queue.deserved[H20] for tenant in soak.tenants if tenant.always]
+        if soak.tally.decisions >= told + TOLD_EVERY:
+            told = soak.tally.decisions
+            text = f"seed {seed}: {told} decisions in {time.perf_counter() - began:.0f} s"
+            print(f"{text}, {len(soak.tally.violations)} violations", file=sys.stderr, flush=True)
+    always = [tenant for tenant in soak.tenants if tenant.always]
+    shares = [tenant.had_microcard_s / sum(tenant.queue.deserved.values()) for tenant in always]
     return {
         "tally": soak.tally,
         "jain": jain(shares),
@@ -423,6 +517,7 @@ def main() -> int:
     parser.add_argument("--lives", type=int, default=2, help="clusters that live at the same time")
     parser.add_argument("--usage-half-life-s", type=float, default=0.0, help="as of the controller")
     parser.add_argument("--moves-per-hour", type=int, default=0, help="gangs moved; 0: none ever is")
+    parser.add_argument("--any-of", type=float, default=0.0, help="part of gangs that take any of two models")
     flags = parser.parse_args()
     began = time.perf_counter()
     each = -(-flags.decisions // flags.lives)
@@ -433,6 +528,7 @@ def main() -> int:
         seconds=flags.seconds,
         half_life_s=flags.usage_half_life_s,
         moves_per_hour=flags.moves_per_hour,
+        any_of=flags.any_of,
     )
     with ProcessPoolExecutor(flags.lives) as pool:
         lives = list(pool.map(one, range(flags.seed, flags.seed + flags.lives)))
@@ -457,6 +553,7 @@ def figures(lives: list[dict[str, Any]], took_s: float) -> dict[str, Any]:
         "longest_wait_ratio": round(ratios[int(0.99 * (len(ratios) - 1))], 2),
         "evictions_by_cause": dict(sorted(evictions.items())),
         "moves": dict(sum((tally.moves for tally in tallies), Counter[str]())),
+        "choices": dict(sum((tally.choices for tally in tallies), Counter[str]())),
         "evictions_per_gang_max": max(tally.most_evictions for tally in tallies),
         "gangs": sum(life["gangs"] for life in lives),
         "virtual_hours": round(sum(life["virtual_hours"] for life in lives), 1),

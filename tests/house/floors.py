@@ -50,7 +50,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "garbage_collector",
         "leader",
         "intake",
-        "usual_work",
+        "kept",
         "state",
         "figures",
         "execution",

@@ -5,8 +5,17 @@ from typing import Any
 
 import pytest
 from unit.core import make
+from vc_egpu.admission.kept.keeper import AGAIN_S, Keeper
+from vc_egpu.admission.kept.usual_work import (
+    FORM,
+    KEY,
+    MOST_BYTES,
+    WRITE_EVERY_S,
+    UsualWork,
+    decode,
+    encode,
+)
 from vc_egpu.admission.settings import parse
-from vc_egpu.admission.usual_work import KEY, MOST_BYTES, WRITE_EVERY_S, Keeper, UsualWork, decode, encode
 from vc_egpu.core.model.cluster import NodeName, Pod, PodPhase, Requirement
 from vc_egpu.core.model.policy import FULLEST, OURS
 from vc_egpu.core.placing.learning import Experience, ended, placed, seen
@@ -117,8 +126,8 @@ class Api:
         return body
 
 
-def keeper_of(api: Api) -> Keeper:
-    return Keeper(api, "vc-egpu-system")  # type: ignore[arg-type]
+def keeper_of(api: Api) -> Keeper[Experience]:
+    return Keeper(api, "vc-egpu-system", FORM)  # type: ignore[arg-type]
 
 
 def test_the_next_leader_reads_what_the_last_one_wrote() -> None:
@@ -139,6 +148,23 @@ def test_it_is_written_now_and_then_only() -> None:
     keeper = keeper_of(api)
     keeper.tick(experience_of(60), 0.0)
     keeper.tick(experience_of(61), WRITE_EVERY_S - 1)
+    keeper.stop()
+    assert api.writes == 1
+
+
+def test_a_write_that_failed_is_made_again() -> None:
+    api = Api(broken=True)
+    keeper, experience = keeper_of(api), experience_of(60)
+    keeper.tick(experience, 0.0)
+    while not keeper.rests():
+        pass
+    api.broken = False
+    keeper.tick(experience, WRITE_EVERY_S)
+    keeper.tick(experience, WRITE_EVERY_S + AGAIN_S - 1)
+    assert api.writes == 0
+    keeper.tick(experience, WRITE_EVERY_S + AGAIN_S)
+    while not keeper.rests():
+        pass
     keeper.stop()
     assert api.writes == 1
 

@@ -22,6 +22,7 @@ from vc_egpu.admission.execution.outcomes import Done, GateWrite, OfGroup, OfPod
 from vc_egpu.admission.garbage_collector import QUIET_S
 from vc_egpu.admission.intake.loading import SILENCE_S, NotSyncedError, wait_for
 from vc_egpu.admission.intake.sources import Arrival
+from vc_egpu.admission.kept.moves import KEPT_S
 from vc_egpu.admission.leader import Leadership
 from vc_egpu.admission.parts import Item, Parts
 from vc_egpu.admission.settings import Settings
@@ -139,12 +140,15 @@ class Loop:
         self._read_needs()
         self._mirror.ends.now = time.time()
         kept = self._parts.keeper.read() if self._mirror.usual.learns else None
+        moved = self._parts.moves.read() if self._settings.policy.moving.on else None
         for plural, change in sorted(arrived, key=lambda item: LOAD_ORDER.index(item[0])):
             self._changed(plural, change)
             self._heard(time.monotonic())
         if kept is not None:
             self._mirror.usual.begin(kept)
         self._mirror.settle_all()
+        if moved:
+            self._mirror.state.remember_moves(moved)
         self._mirror.ends.first_lists = False
         adopted = {g.plan.plan_id for g in self._mirror.groups.values() if g.plan is not None}
         newest = max((plans.epoch_of(plan_id) for plan_id in adopted), default=-1)
@@ -347,9 +351,15 @@ class Loop:
         self._mirror.state.forget_kept(now - self._settings.policy.replacement_hold_s)
         for uid in self._work.evictions.overdue(clock, self._conductor.is_leaving):
             self._conductor.victims.press(uid)
+        self._keep(clock, now)
+        self._aftercare.tick(self._verdicts.now, now, admitting=self._admitting())
+
+    def _keep(self, clock: float, now: float) -> None:
+        """For the next leader."""
         if self._mirror.usual.learns:
             self._parts.keeper.tick(self._mirror.usual.experience, clock)
-        self._aftercare.tick(self._verdicts.now, now, admitting=self._admitting())
+        if self._settings.policy.moving.on:
+            self._parts.moves.tick(self._mirror.state.moves_since(now - KEPT_S), clock)
 
     def _review(self, clock: float) -> None:
         alone = without_group(self._mirror)

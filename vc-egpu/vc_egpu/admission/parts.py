@@ -16,13 +16,15 @@ from vc_egpu.admission.inqueue.retry_enqueue import Unheard
 from vc_egpu.admission.intake.inbox import Inbox
 from vc_egpu.admission.intake.sources import Arrival, Sources
 from vc_egpu.admission.intake.watch_gaps import MissingGroups
+from vc_egpu.admission.kept import moves, usual_work
+from vc_egpu.admission.kept.keeper import Keeper
 from vc_egpu.admission.leader import HealthyClock, Leadership, UntilEnded
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.telling.reports import Reports
 from vc_egpu.admission.telling.verdicts import Verdicts
-from vc_egpu.admission.usual_work import LEARNS, Keeper
 from vc_egpu.admission.view import ViewRequest
+from vc_egpu.core.placing.learning import Experience
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.events import EventRecorder
 from vc_egpu.volcano.needs.file import ENVIRONMENTS, TableFile
@@ -66,7 +68,8 @@ class Parts:
     decisions: Decisions
     collector: Collector
     clock: Clock
-    keeper: Keeper
+    keeper: Keeper[Experience]
+    moves: Keeper[moves.Moves]
     until: UntilEnded
     """No write begins once this has ended."""
     verdicts: Verdicts = field(default_factory=Verdicts)
@@ -106,7 +109,7 @@ class Parts:
             stranded_after_s=settings.stranded_after_s,
         )
         collector = Collector()
-        work.mirror.usual.learns = settings.policy.binpack in LEARNS
+        work.mirror.usual.learns = settings.policy.binpack in usual_work.LEARNS
         return cls(
             inbox=inbox,
             mirror=work.mirror,
@@ -117,7 +120,8 @@ class Parts:
             aftercare=Aftercare(conductor),
             decisions=others.decisions or Decisions(settings.policy, collector, figures=work.figures),
             collector=collector,
-            keeper=Keeper(fenced, settings.namespace),
+            keeper=Keeper(fenced, settings.namespace, usual_work.FORM),
+            moves=Keeper(fenced, settings.namespace, moves.FORM),
             clock=others.clock or HealthyClock(leadership, fresh_s),
             until=until,
             needs=TableFile(settings.environments),
@@ -129,5 +133,6 @@ class Parts:
         self.sources.stop()
         self.executor.stop()
         self.keeper.stop()
+        self.moves.stop()
         self.events.stop()
         self.collector.end()

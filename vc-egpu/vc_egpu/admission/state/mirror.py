@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vc_egpu.admission.intake.versions import Versions
+from vc_egpu.admission.kept.usual_work import UsualWork
 from vc_egpu.admission.state import backoffs, gangs, owners
 from vc_egpu.admission.state.agenda import Agenda, Why
 from vc_egpu.admission.state.answers import Answers
@@ -21,7 +22,6 @@ from vc_egpu.admission.state.refusals import Refusals
 from vc_egpu.admission.state.rules import RulesAtWork
 from vc_egpu.admission.state.surroundings import ClaimKey, Surroundings
 from vc_egpu.admission.state.tally import OVER, Tally
-from vc_egpu.admission.usual_work import UsualWork
 from vc_egpu.core.books.state import ClusterState
 from vc_egpu.core.model import finish_times
 from vc_egpu.core.model.cluster import (

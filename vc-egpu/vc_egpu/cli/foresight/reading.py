@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vc_egpu.admission import settings
 from vc_egpu.admission.intake.sources import OPTIONAL, WATCHED
+from vc_egpu.admission.kept.moves import FORM, Moves
 from vc_egpu.admission.state.mirror import LOAD_ORDER, Mirror
 from vc_egpu.cli.foresight.flags import CannotForeseeError, NotAllowedError
 from vc_egpu.core.model.cluster import Instant, Snapshot
@@ -74,6 +75,8 @@ def from_cluster(api: ApiConnection) -> Seen:
         for document in arrived.get(plural, ()):
             mirror.apply(plural, Change(ChangeKind.ADDED, document))
     mirror.settle_all()
+    if policy.moving.on:
+        mirror.state.remember_moves(_past_moves(api))
     environments, more = _environments(api)
     return Seen(mirror.snapshot(), policy, time.time(), table, (*notes, *more), environments)
 
@@ -113,6 +116,16 @@ def _environments(api: ApiConnection) -> tuple[EnvironmentTable, list[str]]:
         return shipped(), []
     except (Forbidden, TableError) as error:
         return shipped(), [f"what software needs is as shipped: the cluster's table cannot be read ({error})"]
+
+
+def _past_moves(api: ApiConnection) -> Moves:
+    """What the leader keeps of moves whose gangs have ended; nothing where the user may not read that."""
+    try:
+        found = api.get(CONFIG_MAPS, names.USUAL_WORK_CONFIG_MAP, names.SYSTEM_NAMESPACE)
+        text = (found.get("data") or {}).get(FORM.key)
+        return FORM.decode(text) if text else {}
+    except (Forbidden, NotFound, ValueError):
+        return {}
 
 
 def _policy(api: ApiConnection) -> tuple[Policy, list[str], tuple[str, ...]]:

@@ -37,6 +37,8 @@ from vc_egpu.core.model.gangs import GangView, Intern, Mark, Member, mark_of, vi
 from vc_egpu.core.model.resources import amounts, low_parts, parts
 
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+MOST_GONE: Final = 1000
+"""The moves of so many gangs that are gone are remembered."""
 _SPARE_SHAPES: Final = 10_000
 _SPARE_PARTS: Final = 200_000
 """For all shapes together, some 40 MiB: one shape may have tens of thousands."""
@@ -111,6 +113,8 @@ class Index:
         """Gangs that are to get cards before others, see :class:`.cluster.Reservation`."""
         self.moved: dict[str, None] = {}
         """Gangs that move or were moved, see :class:`.cluster.Move`."""
+        self.moves_of_gone: Mapping[str, Move] = {}
+        """By UID of its PodGroup: the last move of each gang that is gone. Replaced, never changed."""
         self.intern = Intern()
         self._most_parts = _SPARE_PARTS
         self._pod_charges: dict[PodUid, tuple[QueueName, str | None, Mapping[str, int]]] = {}
@@ -386,9 +390,24 @@ class Index:
                 known[gang.key] = None
             else:
                 known.pop(gang.key, None)
+        if gang.uid in self.moves_of_gone:
+            self.set_moves_of_gone({uid: m for uid, m in self.moves_of_gone.items() if uid != gang.uid})
         if other:
             self._recount_pods(gang.key)
         self.planned.enter(gang)
+
+    def set_moves_of_gone(self, moves: Mapping[str, Move]) -> None:
+        """Gangs that are gone, with their last moves; the oldest entries of too many are dropped."""
+        self.generation += 1
+        self.moves_of_gone = dict(list(moves.items())[-MOST_GONE:])
+
+    def all_moves(self) -> Iterator[Move]:
+        """The last move of each gang that has one, gone or not."""
+        for key in self.moved:
+            move = self.gangs[key].move
+            if move is not None:
+                yield move
+        yield from self.moves_of_gone.values()
 
     def moving_for(self, key: str) -> list[str]:
         """Gangs that have claimed other cards so that this one fits, by key."""
@@ -406,8 +425,11 @@ class Index:
         self.planned.drop(key)
         self.reviewed.pop(key, None)
         self.generation += 1
-        discard(self.gangs_in, self.gangs[key].queue, key)
+        gang = self.gangs[key]
+        discard(self.gangs_in, gang.queue, key)
         del self.gangs[key]
+        if gang.move is not None:
+            self.set_moves_of_gone({**self.moves_of_gone, gang.uid: gang.move.past})
         self.low_gangs.pop(key, None)
         self.reserved.pop(key, None)
         self.moved.pop(key, None)

@@ -5,6 +5,7 @@ the next change of the state. A later decision counts them again from the values
 decide first, then feed the next events.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vc_egpu.core.books.index import Index
@@ -12,6 +13,7 @@ from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
     Instant,
+    Move,
     Node,
     NodeName,
     Pod,
@@ -127,6 +129,18 @@ class ClusterState:
         """Whether a gang has claimed other cards and not come to them yet, as far as decisions know."""
         return bool(self._index.moves_under_way())
 
+    def moves_since(self, since: Instant) -> dict[str, Move]:
+        """By UID of the PodGroup: what counts of all moves from then on, of gangs that are gone, too."""
+        gangs = (self._index.gangs[key] for key in self._index.moved)
+        there = {gang.uid: gang.move.past for gang in gangs if gang.move is not None}
+        return {uid: m for uid, m in {**self._index.moves_of_gone, **there}.items() if m.at >= since}
+
+    def remember_moves(self, moves: Mapping[str, Move]) -> None:
+        """What an earlier leader knew of moves. A PodGroup that is there tells of its own."""
+        there = {gang.uid for gang in self._index.gangs.values()}
+        gone = {uid: move for uid, move in moves.items() if uid not in there}
+        self._index.set_moves_of_gone({**gone, **self._index.moves_of_gone})
+
     def snapshot(self, revision: int) -> Snapshot:
         """This moment, at no cost: later changes copy the little that they touch."""
         index = self._index
@@ -142,6 +156,7 @@ class ClusterState:
             models=self._models,
             held={card: tuple(shares) for card, shares in held.items()},
             kept={uid: pod for pods in self._kept.values() for uid, pod in pods.items()},
+            moves_of_gone=index.moves_of_gone,
             index=IndexAt(index, index.generation),
         )
 
@@ -161,6 +176,7 @@ def fresh_index(snapshot: Snapshot) -> Index:
         index.put_queue(queue)
     for node in snapshot.nodes.values():
         index.put_node(node)
+    index.set_moves_of_gone(snapshot.moves_of_gone)
     for gang in snapshot.gangs.values():
         index.put_gang(gang)
     for pod in snapshot.pods.values():

@@ -460,6 +460,11 @@ class Move:
         """Whether the gang was to go and did not."""
         return self.given_up > 0 and not self.places
 
+    @property
+    def past(self) -> "Move":
+        """What counts of it once its gang is gone."""
+        return Move(self.at, whom=self.whom, given_up=0 if self.places else self.given_up)
+
     def give_up(self, now: Instant) -> "Move":
         """What is remembered of a move whose gang stays."""
         return Move(now, whom=self.whom, given_up=min(self.given_up + 1, MOST_GIVEN_UP))
@@ -577,6 +582,8 @@ class Snapshot:
     """Shares of pods whose object is gone but which a node agent still reports as held."""
     kept: Mapping[PodUid, Pod] = field(default_factory=dict)
     """Failed members whose object is gone already; their cards may still be kept for the replacement."""
+    moves_of_gone: Mapping[str, Move] = field(default_factory=dict)
+    """By UID of its PodGroup: the last move of each gang that is gone since."""
     index: object | None = field(default=None, compare=False, repr=False)
     """Sums that :class:`vc_egpu.core.books.state.ClusterState` keeps. Never needed for a right answer:
     without it, or after the state went on, they are counted again from the values."""

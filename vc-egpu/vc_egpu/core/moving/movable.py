@@ -48,9 +48,9 @@ def movable(trial: Trial) -> Iterator[GangView]:
 
 
 def left_in_budget(trial: Trial) -> int:
-    """How many more gangs may be moved within this hour."""
-    moves = (trial.index.gangs[key].move for key in trial.index.moved)
-    spent = sum(1 for move in moves if move and not move.stays and _within(trial, move.at, _AN_HOUR_S))
+    """How many more gangs may be moved within this hour. Those that have ended since count, too."""
+    moves = trial.index.all_moves()
+    spent = sum(1 for move in moves if not move.stays and _within(trial, move.at, _AN_HOUR_S))
     return max(0, trial.policy.moving.per_hour - spent)
 
 

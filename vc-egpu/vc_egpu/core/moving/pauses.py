@@ -1,6 +1,7 @@
 """Pauses after a move that was given up: neither for the same gang nor of the same gang is one tried at once.
 
-What was given up stands on the PodGroup of the gang that stayed, so the next leader knows of it.
+What was given up stands on the PodGroup of the gang that stayed. The snapshot also has the moves of gangs
+that are gone since. So the next leader knows of both.
 """
 
 from typing import Final
@@ -11,7 +12,7 @@ from vc_egpu.core.trial.trial import Trial
 
 _FIRST_S: Final = 60.0
 _LONGEST_S: Final = 3600.0
-_FORGOTTEN_S: Final = 2 * _LONGEST_S
+FORGOTTEN_S: Final = 2 * _LONGEST_S
 """What was given up longer ago than this makes no pause longer."""
 
 
@@ -22,7 +23,7 @@ def pause_s(given_up: int) -> float:
 
 def given_up(move: Move | None, now: Instant) -> int:
     """How many moves of a gang were given up one after the other, the last of them lately."""
-    lately = move is not None and move.stays and -CLOCK_SKEW_S <= now - move.at < _FORGOTTEN_S
+    lately = move is not None and move.stays and -CLOCK_SKEW_S <= now - move.at < FORGOTTEN_S
     return move.given_up if move is not None and lately else 0
 
 
@@ -35,10 +36,9 @@ def rests(move: Move | None, now: Instant) -> bool:
 def resting(trial: Trial) -> frozenset[str]:
     """The gangs that wait, and for which no other gang moves now."""
     tried: dict[str, dict[Instant, int]] = {}
-    for key in trial.index.moved:
-        move = trial.index.gangs[key].move
+    for move in trial.index.all_moves():
         count = given_up(move, trial.now)
-        if move is not None and move.whom and count:
+        if move.whom and count:
             at = tried.setdefault(move.whom, {})  # what was given up together counts once
             at[move.at] = max(at.get(move.at, 0), count)
     return frozenset(whom for whom, at in tried.items() if trial.now - max(at) < pause_s(sum(at.values())))

@@ -1,24 +1,19 @@
 """What work usually comes, for placement policies that look at it: learned here, kept for the next leader.
 
-The loop owns it, and tells it of each change of a pod. Now and then the outcome is written into the ConfigMap
-``vc-egpu-usual-work``, on a thread of its own. A new leader reads it there. Where that cannot be read, it
-learns from the pods that are there. It is never needed for a right decision: only for a better place.
+The loop owns it, and tells it of each change of a pod. Now and then the outcome is written, see
+:mod:`.keeper`. A new leader reads it. Where that cannot be read, it learns from the pods that are there. It
+is never needed for a right decision: only for a better place.
 """
 
 import json
-import logging
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
+from vc_egpu.admission.kept.keeper import Form
 from vc_egpu.core.model.cluster import Instant, Pod, PodPhase
 from vc_egpu.core.model.policy import FGD, OURS, Mix
 from vc_egpu.core.placing.learning import Count, Experience, Kind, ended, placed, restored, seen
-from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.resources import CONFIG_MAPS
-from vc_egpu.kube.wire.errors import KubeError, LeaseLost, NotFound
 from vc_egpu.report import values_codec
-from vc_egpu.volcano.words import names
 
 LEARNS: Final = frozenset({FGD, OURS})
 """The meanings of binpack that look at the mix."""
@@ -29,8 +24,6 @@ MOST_BYTES: Final = 256 * 1024
 _VERSION: Final = 1
 _OVER: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 _HOLDS: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,46 +110,11 @@ class UsualWork:
             self.experience = ended(self.experience, before.shape, held_s)
 
 
-class Keeper:
-    """Reads and writes the ConfigMap. Only :meth:`read` blocks."""
-
-    def __init__(self, api: ApiConnection, namespace: str) -> None:
-        self._api = api
-        self._namespace = namespace
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="usual-work")
-        self._under_way: Future[None] | None = None
-        self._written: Experience | None = None
-        self._next_at = 0.0
-
-    def read(self) -> Experience | None:
-        """What an earlier leader kept; None where there is nothing, or nothing that can be read."""
-        try:
-            document = self._api.get(CONFIG_MAPS, names.USUAL_WORK_CONFIG_MAP, self._namespace)
-            text = (document.get("data") or {}).get(KEY)
-            return decode(text) if text else None
-        except NotFound:
-            return None
-        except (KubeError, ValueError, AttributeError) as error:
-            logger.warning("what work usually comes is learned from the pods there are: %s", error)
-            return None
-
-    def tick(self, experience: Experience, clock: float) -> None:
-        """Write it if it is time to, and if there is anything new."""
-        busy = self._under_way is not None and not self._under_way.done()
-        if clock < self._next_at or busy or experience is self._written or not experience.pods:
-            return
-        self._next_at, self._written = clock + WRITE_EVERY_S, experience
-        self._under_way = self._thread.submit(self._write, experience)
-
-    def stop(self) -> None:
-        """Begin no write any more."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
-
-    def _write(self, experience: Experience) -> None:
-        body = {"data": {KEY: encode(experience)}}
-        try:
-            self._api.patch(CONFIG_MAPS, names.USUAL_WORK_CONFIG_MAP, body, self._namespace)
-        except LeaseLost:
-            return
-        except KubeError as error:
-            logger.warning("what work usually comes was not kept: %s", error)
+FORM: Final = Form[Experience](
+    key=KEY,
+    encode=encode,
+    decode=decode,
+    every_s=WRITE_EVERY_S,
+    nothing=Experience(),
+    unread="what work usually comes is learned from the pods there are",
+)

@@ -1,0 +1,1 @@
+"""What one leader keeps for the next one, in a ConfigMap."""
