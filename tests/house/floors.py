@@ -141,6 +141,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "foresight",
         "submit",
         "sizing",
+        "pairing",
         "models",
         "parser",
         "completion",

@@ -17,8 +17,8 @@ from unit.usage.fake_prometheus import Fake, fake_prometheus
 from unit.usage.scene import SERVICES, scene
 from vc_egpu.cli import exit_status, kubectl
 from vc_egpu.cli.sites.usage import main
-from vc_egpu.cli.sizing.flags import CannotResizeError
-from vc_egpu.cli.sizing.proposals import read
+from vc_egpu.cli.sizing.proposals import proposals
+from vc_egpu.cli.sizing.source import CannotApplyError, read
 from vc_egpu.usage.main import main as of_one
 
 HALF_DAY = ["--since", "2026-11-02T00:00", "--until", "2026-11-02T12:00"]
@@ -177,5 +177,5 @@ def test_the_quick_look_knows_it_too(
 def test_a_report_of_several_clusters_resizes_nothing(sites: Sites) -> None:
     """A service of the same name in another cluster would get the size of this one."""
     assert sites.status("--format", "json", "--output", str(sites.folder / "report.json")) == 0
-    with pytest.raises(CannotResizeError, match="the report is of hangzhou, shanghai, xian"):
-        read(sites.folder / "report.json")
+    with pytest.raises(CannotApplyError, match="the report is of hangzhou, shanghai, xian"):
+        proposals(read(sites.folder / "report.json"))

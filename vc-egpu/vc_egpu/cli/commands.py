@@ -18,6 +18,9 @@ from vc_egpu.cli.doctor.stack import removal_findings
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
 from vc_egpu.cli.live import cordon, events, top
 from vc_egpu.cli.models import run as models
+from vc_egpu.cli.pairing import removal
+from vc_egpu.cli.pairing import run as pairing
+from vc_egpu.cli.pairing import shown as paired
 from vc_egpu.cli.sizing import run as sizing
 from vc_egpu.cli.sizing import shown as resized
 from vc_egpu.cli.tenant import run as tenants
@@ -167,6 +170,11 @@ def _right_size(api: ApiConnection, namespace: str, options: argparse.Namespace)
     return Answer(found, resized.shown(found, written=options.apply), found.status)
 
 
+def _pair(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    found = (removal if options.remove else pairing).run(api, namespace, options)
+    return Answer(found, paired.shown(found, written=options.apply), found.status)
+
+
 def without_cluster(options: argparse.Namespace) -> Answer | None:
     """The answer of a command that needs no cluster; None for all others."""
     if options.command == "completion":
@@ -201,5 +209,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "what-if": _what_if,
     "defrag": _defrag,
     "right-size": _right_size,
+    "pair": _pair,
 }
 """By the name that users type; the flags of each are in :mod:`.parser`."""

@@ -23,7 +23,7 @@ from vc_egpu.cli.parser import parser
 from vc_egpu.cli.sites import run as many
 from vc_egpu.cli.sites.catalogue import Catalogue, CatalogueError, chosen
 from vc_egpu.cli.sites.together import Part, Together
-from vc_egpu.cli.sizing.flags import CannotResizeError
+from vc_egpu.cli.sizing.source import CannotApplyError
 from vc_egpu.cli.submit.flags import CannotSubmitError
 from vc_egpu.cli.tenant.run import REFUSALS
 from vc_egpu.cli.views import render, why
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 _WRONG: Final = (
     why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, cordon.UnknownCardError,
-    forms.FormError, CatalogueError, CannotResizeError, CannotAddError,
+    forms.FormError, CatalogueError, CannotApplyError, CannotAddError,
 )  # fmt: skip
 """What a command raises where it cannot do what was asked, with a text for the user."""
 

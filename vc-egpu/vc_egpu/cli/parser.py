@@ -10,6 +10,7 @@ from vc_egpu.cli.exit_status import MEANINGS
 from vc_egpu.cli.foresight import flags as foresight
 from vc_egpu.cli.live.forms import FORMS
 from vc_egpu.cli.models import flags as models
+from vc_egpu.cli.pairing import flags as pairing
 from vc_egpu.cli.sites.catalogue import VARIABLE
 from vc_egpu.cli.sites.fan_out import CLUSTER_TIMEOUT_S
 from vc_egpu.cli.sizing import flags as sizing
@@ -64,6 +65,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("ui", "all of this as a page in your browser, live", _ui),
         ("report", "what cards were used for: idle time, right sizes, pairs, costs", _report),
         ("right-size", sizing.ABOUT, sizing.add_flags),
+        ("pair", pairing.ABOUT, pairing.add_flags),
         ("suspend", "have a pod's gang leave its cards for a while; its memory goes to the host", _pause),
         ("resume", "have a suspended gang come back to its cards", _pause),
         ("doctor", "is the cluster ready, is the stack well", _doctor),

@@ -42,11 +42,11 @@ def changes(live: Json, proposals: Sequence[Proposal]) -> tuple[Change, ...]:
 def _change(live: Json, one: Proposal) -> Change:
     if not one.is_change:
         return Change(one, None, f"the report says: {one.advice}")
-    found = [container for container in _containers(live) if container.get("name") == one.container]
+    found = [container for container in containers_in(live) if container.get("name") == one.container]
     if not found:
         return Change(one, None, f"it has no container {one.container} any more")
     for container in found:
-        if reason := _why_not(_limits(container), one):
+        if reason := hindrance(limits_of(container), one):
             return Change(one, None, reason)
     limits = {names.LIMIT_MEMORY: str(one.memory_mib)}
     if one.cores_percent is not None:
@@ -54,7 +54,8 @@ def _change(live: Json, one: Proposal) -> Change:
     return Change(one, limits)
 
 
-def _why_not(limits: Mapping[str, str], one: Proposal) -> str:
+def hindrance(limits: Mapping[str, str], one: Proposal) -> str:
+    """Why limits as they are now are not those that were measured; empty: they are."""
     shared, native = names.shared_resource(one.model), names.native_resource(one.model)
     if native in limits:
         return f"it has whole cards ({native}): let it ask for {shared} first"
@@ -76,13 +77,13 @@ def _is_about(text: str, mib: int) -> bool:
 def patch_of(live: Json, made: Sequence[Change]) -> Json:
     """A strategic merge patch that holds only for the object as it was read."""
     changed: Json = {}
-    first = [container for spec in _specs(live) for container in spec.get(INIT) or []]
-    for container in _containers(live):
+    first = [container for spec in specs_in(live) for container in spec.get(INIT) or []]
+    for container in containers_in(live):
         for one in made:
             if one.limits is not None and container.get("name") == one.proposal.container:
-                resources = {"limits": _merged(_limits(container), one)}
-                if any(key in _requests(container) for key in _OURS):
-                    resources["requests"] = _merged(_requests(container), one)
+                resources = {"limits": _merged(limits_of(container), one)}
+                if any(key in requests_of(container) for key in _OURS):
+                    resources["requests"] = _merged(requests_of(container), one)
                 of = INIT if container in first else PROPER
                 changed.setdefault(of, []).append({"name": container["name"], "resources": resources})
     metadata = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
@@ -111,7 +112,7 @@ def manifest_of(live: Json, made: Sequence[Change]) -> Json:
         new["metadata"].pop(key, None)
     annotations = new["metadata"].get("annotations") or {}
     annotations.pop(_APPLIED, None)
-    for container in _containers(new):
+    for container in containers_in(new):
         for one in made:
             if one.limits is None or container.get("name") != one.proposal.container:
                 continue
@@ -133,24 +134,33 @@ def kept_by(live: Json) -> str:
     return next((program for key, program in _KEEPERS if key in said), "")
 
 
-def _containers(document: Json) -> Iterator[Json]:
-    for spec in _specs(document):
+def containers_in(document: Json) -> Iterator[Json]:
+    """All containers of its pods."""
+    for spec in specs_in(document):
         yield from containers_of(spec)
 
 
-def _specs(document: Json) -> Iterator[Json]:
+def specs_in(document: Json) -> Iterator[Json]:
     """The pods' specs: of the one template, or of all tasks of a Volcano Job."""
+    for template in templates_in(document):
+        yield template.get("spec") or {}
+
+
+def templates_in(document: Json) -> Iterator[Json]:
+    """The pods' templates: the one, or those of all tasks of a Volcano Job."""
     spec = document.get("spec") or {}
     parts = [task for task in spec.get("tasks") or [] if isinstance(task, dict)] or [spec]
     for part in parts:
-        yield (part.get("template") or {}).get("spec") or {}
+        yield part.get("template") or {}
 
 
-def _limits(container: Json) -> dict[str, str]:
+def limits_of(container: Json) -> dict[str, str]:
+    """A container's limits as texts."""
     limits = (container.get("resources") or {}).get("limits") or {}
     return {key: str(value) for key, value in limits.items()}
 
 
-def _requests(container: Json) -> dict[str, str]:
+def requests_of(container: Json) -> dict[str, str]:
+    """A container's requests as texts."""
     requests = (container.get("resources") or {}).get("requests") or {}
     return {key: str(value) for key, value in requests.items()}

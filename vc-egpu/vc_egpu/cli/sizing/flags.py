@@ -3,11 +3,9 @@
 import argparse
 from typing import Final
 
+from vc_egpu.cli.sizing import source
+
 ABOUT: Final = "give services the memory and cores that a report proposes"
-
-
-class CannotResizeError(Exception):
-    """Nothing can be proposed; the text is for the user."""
 
 
 def add_flags(flags: argparse.ArgumentParser) -> None:
@@ -15,11 +13,7 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "service", nargs="*", metavar="SERVICE", help="Deployments, StatefulSets or Jobs; default: all"
     )
-    source = flags.add_mutually_exclusive_group(required=True)
-    source.add_argument("--prometheus", metavar="URL", help="read what is missing from here")
-    source.add_argument("--folder", metavar="DIR", help="read the tables of hours from here")
-    source.add_argument("--report", metavar="FILE", help="a report as JSON: `vc-egpu report --format json`")
-    flags.add_argument("--since", default="8d", help="8d, 36h, 2w or a date in UTC; default: 8d")
+    source.add_flags(flags)
     flags.add_argument("--apply", action="store_true", help="write them; the pods are made again")
     flags.add_argument(
         "-A", "--all-namespaces", dest="everywhere", action="store_true", help="of all namespaces"

@@ -1,22 +1,15 @@
-"""Rows of a report: what each container of a service has, and what would do."""
+"""Rows of a report: what each container of a service has, and what would do. Pure."""
 
-import contextlib
-import importlib
-import io
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from vc_egpu.cli.sizing.flags import CannotResizeError
+from vc_egpu.cli.sizing.source import CannotApplyError, rows_of
 from vc_egpu.core.model.words import few
 from vc_egpu.volcano.api.paths import problem_of
 
 _MIB: Final = 1 << 20
 _CHANGES: Final = frozenset({"shrink", "grow"})
-_LARGEST: Final = 256 << 20
-"""Bytes of a file; a report of 2,000 services has some 5 million."""
 _MOST_NAMED: Final = 10
 
 
@@ -46,39 +39,9 @@ class Proposal:
         return self.advice in _CHANGES and self.memory_mib is not None
 
 
-def read(path: Path) -> tuple[Proposal, ...]:
-    """Rows of a report in JSON. Raises :class:`CannotResizeError`."""
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise CannotResizeError(f"{path} is larger than a report: {_LARGEST >> 20} MiB at most")
-        return proposals(json.loads(path.read_bytes()))
-    except OSError as error:
-        raise CannotResizeError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise CannotResizeError(f"{path} is no JSON: `vc-egpu report --format json` writes it") from None
-
-
-def made_now(source: Iterable[str], since: str) -> tuple[Proposal, ...]:
-    """Rows of a report that is made now; its libraries are loaded for it. ``source``: its flags."""
-    reports = importlib.import_module("vc_egpu.usage.main")
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text):
-        status: int = reports.main([*source, f"--since={since}", "--format=json"])
-    if status:
-        raise CannotResizeError("no report could be made")
-    return proposals(json.loads(text.getvalue()))
-
-
 def proposals(document: object) -> tuple[Proposal, ...]:
-    """The rows of its table ``right_sizes``."""
-    tables = document.get("tables") if isinstance(document, Mapping) else None
-    rows = tables.get("right_sizes") if isinstance(tables, Mapping) else None
-    if not isinstance(rows, list):
-        raise CannotResizeError("the file has no table right_sizes: is it a report?")
-    clusters = sorted({str(row.get("cluster", "")) for row in rows if isinstance(row, Mapping)})
-    if len(clusters) > 1:
-        # A service of the same name in another cluster would get this one's size.
-        raise CannotResizeError(f"the report is of {', '.join(clusters)}: make one of this cluster alone")
+    """The rows of its table ``right_sizes``. Raises :class:`CannotApplyError`."""
+    rows = rows_of(document, "right_sizes")
     return tuple(_proposal(number, row) for number, row in enumerate(rows))
 
 
@@ -101,13 +64,13 @@ def _proposal(number: int, row: Any) -> Proposal:
             hours_seen=float(row["hours_seen"]),
         )
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise CannotResizeError(f"row {number} of right_sizes is not one of a report") from None
+        raise CannotApplyError(f"row {number} of right_sizes is not one of a report") from None
     wrong = [name for name in (found.namespace, found.service) if problem_of(name)]
     if wrong or (found.memory_mib or 1) < 1 or not 0 <= (found.cores_percent or 0) <= 100:
-        raise CannotResizeError(f"row {number} of right_sizes has a value that is none")
+        raise CannotApplyError(f"row {number} of right_sizes has a value that is none")
     least_mib = min(found.memory_used_mib, found.memory_granted_mib)
     if found.memory_mib is not None and found.memory_mib < least_mib:
-        raise CannotResizeError(f"row {number} of right_sizes proposes less memory than was used")
+        raise CannotApplyError(f"row {number} of right_sizes proposes less memory than was used")
     return found
 
 
@@ -117,5 +80,5 @@ def chosen(found: Iterable[Proposal], services: Iterable[str], namespace: str | 
     wanted = {name.rpartition("/")[2] for name in services}
     if missing := sorted(wanted - {one.service for one in here}):
         known = few(sorted({one.service for one in here}), _MOST_NAMED) or "none"
-        raise CannotResizeError(f"the report knows no {', '.join(missing)} there; it knows {known}")
+        raise CannotApplyError(f"the report knows no {', '.join(missing)} there; it knows {known}")
     return tuple(one for one in here if (one.service in wanted if wanted else one.is_change))

@@ -1,27 +1,20 @@
 """Reads the objects that a report speaks of, and writes the new sizes where the user asks for it."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
 from vc_egpu.cli.sizing.change import Change, Json, changes, kept_by, manifest_of, patch_of
-from vc_egpu.cli.sizing.proposals import Proposal, chosen, made_now, read
+from vc_egpu.cli.sizing.objects import KINDS, WRITTEN, said, settled
+from vc_egpu.cli.sizing.proposals import Proposal, chosen, proposals
+from vc_egpu.cli.sizing.source import document
 from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.resources import DEPLOYMENTS, STATEFUL_SETS, VOLCANO_JOBS, Resource
-from vc_egpu.kube.wire.errors import Conflict, KubeError, NotFound, Unauthorized
+from vc_egpu.kube.resources import Resource
+from vc_egpu.kube.wire.errors import KubeError, Unauthorized
 
 FIELD_MANAGER: Final = "kubectl-egpu-right-size"
-TRIES: Final = 5
-"""Controllers write these objects' status all the time."""
-_KINDS: Final[Mapping[str, Resource]] = {
-    "Deployment": DEPLOYMENTS,
-    "StatefulSet": STATEFUL_SETS,
-    "Job": VOLCANO_JOBS,
-}
-_WRITTEN: Final = frozenset({"Deployment", "StatefulSet"})
 State = Literal["proposed", "applied", "replace it", "nothing", "failed"]
 
 
@@ -58,12 +51,8 @@ class ResizeReport:
 
 
 def run(api: ApiConnection, namespace: str, options: argparse.Namespace) -> ResizeReport:
-    """Propose, or write. Raises :class:`CannotResizeError` before it writes anything."""
-    if options.report:
-        found = read(Path(options.report))
-    else:
-        source = ["--folder", options.folder] if options.folder else ["--prometheus", options.prometheus]
-        found = made_now(source, options.since)
+    """Propose, or write. Raises :class:`CannotApplyError` before it writes anything."""
+    found = proposals(document(options))
     meant = chosen(found, options.service, None if options.everywhere else namespace)
     return resize(api, meant, write=options.apply)
 
@@ -76,22 +65,22 @@ def resize(api: ApiConnection, meant: Sequence[Proposal], *, write: bool) -> Res
     sizes: list[Resized] = []
     manifests: list[Json] = []
     notes: list[str] = []
-    for (kind, namespace, name), proposals in objects.items():
-        resource = _KINDS.get(kind)
+    for (kind, namespace, name), of_one in objects.items():
+        resource = KINDS.get(kind)
         if resource is None:
             why = f"{kind} {name} has no template: change what makes it"
-            sizes += [_resized(one, "nothing", why) for one in proposals]
+            sizes += [_resized(one, "nothing", why) for one in of_one]
             continue
         try:
-            live, made = _settled(api, resource, namespace, name, proposals, write=write)
+            live, made = _settled(api, resource, namespace, name, of_one, write=write)
         except Unauthorized:
             raise
         except KubeError as error:
-            sizes += [_resized(one, "failed", _said(error, kind)) for one in proposals]
+            sizes += [_resized(one, "failed", said(error, kind)) for one in of_one]
             continue
         sizes += _rows(made, kind, write=write)
         if any(one.limits is not None for one in made):
-            if kind not in _WRITTEN:
+            if kind not in WRITTEN:
                 manifests.append(manifest_of(live, made))
             if keeper := kept_by(live):
                 whose = f"{kind} {namespace}/{name}"
@@ -106,36 +95,20 @@ def _settled(
     resource: Resource,
     namespace: str,
     name: str,
-    proposals: Sequence[Proposal],
+    of_one: Sequence[Proposal],
     *,
     write: bool,
 ) -> tuple[Json, tuple[Change, ...]]:
-    for left in reversed(range(TRIES)):
-        live = api.get(resource, name, namespace)
-        made = changes(live, proposals)
-        if not write or resource.kind not in _WRITTEN or all(one.limits is None for one in made):
-            return live, made
-        try:
-            api.patch(
-                resource, name, patch_of(live, made), namespace, kind="strategic", field_manager=FIELD_MANAGER
-            )
-            return live, made
-        except Conflict:
-            if not left:
-                raise
-    raise AssertionError("the last try returns or raises")
+    def decide(live: Json) -> tuple[tuple[Change, ...], Json | None]:
+        made = changes(live, of_one)
+        writes = write and resource.kind in WRITTEN and any(one.limits is not None for one in made)
+        return made, patch_of(live, made) if writes else None
 
-
-def _said(error: KubeError, kind: str) -> str:
-    if isinstance(error, NotFound):
-        return f"there is no such {kind} now; another controller may have made its pods"
-    if isinstance(error, Conflict):
-        return "it changes all the time: try again"
-    return error.message
+    return settled(api, resource, name, namespace, decide, field_manager=FIELD_MANAGER)
 
 
 def _rows(made: Sequence[Change], kind: str, *, write: bool) -> Iterator[Resized]:
-    does: State = "replace it" if kind not in _WRITTEN else "applied" if write else "proposed"
+    does: State = "replace it" if kind not in WRITTEN else "applied" if write else "proposed"
     for one in made:
         yield _resized(one.proposal, does if one.limits is not None else "nothing", one.why_not)
 

@@ -35,6 +35,10 @@ class Candidate:
     cards: float
     """Cards that it held at a time, on average."""
     busy: frozenset[int]
+    kind: str
+    """What its pods are made by, as far as names tell."""
+    memory_granted_bytes: float
+    """What it asked for last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ def candidates_of(rows: Sequence[Mapping[str, Any]], busy: Sequence[Mapping[str,
             card_memory_bytes=row["card_memory_bytes"],
             cards=row["active_hours"] / row["hours_seen"],
             busy=frozenset(hours[_key(row)]),
+            kind=row["kind"],
+            memory_granted_bytes=row["memory_granted_bytes"],
         )
         for row in rows
     ]

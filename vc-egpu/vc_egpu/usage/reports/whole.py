@@ -7,7 +7,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from vc_egpu.usage.reports.clusters import Clusters, rows_of
-from vc_egpu.usage.reports.pairs import Pair, candidates_of, pairs
+from vc_egpu.usage.reports.pairs import Candidate, Pair, candidates_of, pairs
 from vc_egpu.usage.reports.prices import BILLING_COLUMNS, PRICE_COLUMNS, Prices
 from vc_egpu.usage.reports.settings import COLUMNS, Settings
 from vc_egpu.usage.table.columns import Column
@@ -263,14 +263,9 @@ def _pair_row(pair: Pair, zone: ZoneInfo) -> dict[str, Any]:
     return {
         "cluster": one.key[0],
         "model": one.key[4],
-        "tenant_one": one.tenant,
-        "namespace_one": one.key[1],
-        "service_one": one.key[2],
-        "container_one": one.key[3],
-        "tenant_other": other.tenant,
-        "namespace_other": other.key[1],
-        "service_other": other.key[2],
-        "container_other": other.key[3],
+        "card_memory_bytes": min(one.card_memory_bytes, other.card_memory_bytes),
+        **_partner(one, "one"),
+        **_partner(other, "other"),
         "method": pair.method,
         "spill_bytes": pair.spill_bytes,
         "overlap_ratio": pair.overlap_ratio,
@@ -278,6 +273,22 @@ def _pair_row(pair: Pair, zone: ZoneInfo) -> dict[str, Any]:
         "conflicts": ", ".join(hours),
         "saved_card_hours_per_week": pair.saved_card_hours_per_week,
     }
+
+
+def _partner(candidate: Candidate, which: str) -> dict[str, Any]:
+    """The columns of one service of a pair, as it was seen last."""
+    _, namespace, service, container, _ = candidate.key
+    columns = {
+        "tenant": candidate.tenant,
+        "namespace": namespace,
+        "service": service,
+        "container": container,
+        "kind": candidate.kind,
+        "class": candidate.share_class,
+        "memory_granted_bytes": candidate.memory_granted_bytes,
+        "memory_used_max_bytes": candidate.memory_used_max_bytes,
+    }
+    return {f"{name}_{which}": value for name, value in columns.items()}
 
 
 def _readable(row: Mapping[str, Any]) -> dict[str, Any]:

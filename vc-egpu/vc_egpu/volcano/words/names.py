@@ -136,6 +136,8 @@ CONDITION_SUSPENDED: Final = f"{DOMAIN}/Suspended"
 CORDONED_CARDS: Final = f"{DOMAIN}/cordoned-cards"
 """Node annotation an operator sets: comma list of card UUIDs that take nothing new."""
 
+PAIRED: Final = f"{DOMAIN}/paired"
+"""On an owner of pods that ``kubectl egpu pair`` changed: its partner, and what was there before."""
 QUEUE_LIMITS: Final = f"{DOMAIN}/limits"
 """Queue annotation an operator sets: the most of one ask; see :mod:`vc_egpu.volcano.codec.queue_limits`."""
 TENANT_LABEL: Final = f"{DOMAIN}/tenant"
