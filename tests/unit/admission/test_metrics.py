@@ -66,9 +66,7 @@ def test_slices_that_are_given_out_are_counted_by_card_and_size() -> None:
         layout=NodeLayout(totals={"aicore": 20}, templates=(small, large), made=True),
     )  # fmt: skip
     plain = NodeCard(uuid="GPU-n1-1", index=1, model="h20", memory_mib=98304)
-    table = ModelTable.from_yaml(
-        "models: [{name: h20, memoryMiB: 98304}, {name: 910b3, memoryMiB: 65536}]"
-    )
+    table = ModelTable.from_yaml("models: [{name: h20, memoryMiB: 98304}, {name: 910b3, memoryMiB: 65536}]")
     mirror = Mirror(table)
     mirror.apply("nodes", added(node(inventory=NodeCards(cards=(cut, plain)).encode())))
     for name in ("a", "b"):

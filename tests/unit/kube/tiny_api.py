@@ -6,6 +6,7 @@ also plays what a test scripts: answers to the next requests, watches that end o
 
 import json
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -312,7 +313,11 @@ def _since(api: TinyApi, folder: str, version: int) -> list[Json]:
 
 
 def _list(api: TinyApi, path: str) -> Json:
+    base, _, plural = path.rpartition("/")
+    of_all = re.compile(rf"{re.escape(base)}/namespaces/[^/]+/{re.escape(plural)}/")
     items = [
-        json.loads(json.dumps(value)) for key, value in api.objects.items() if key.startswith(f"{path}/")
+        json.loads(json.dumps(value))
+        for key, value in api.objects.items()
+        if key.startswith(f"{path}/") or of_all.match(key)
     ]
     return {"metadata": {"resourceVersion": str(api.version)}, "items": items}

@@ -16,7 +16,7 @@ from vc_egpu.cli.completion import SCRIPTS
 from vc_egpu.cli.doctor import checkup, facts, vendor_report
 from vc_egpu.cli.doctor.stack import removal_findings
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_OK
-from vc_egpu.cli.live import cordon, events, top
+from vc_egpu.cli.live import cordon, drain, events, top
 from vc_egpu.cli.models import run as models
 from vc_egpu.cli.pairing import removal
 from vc_egpu.cli.pairing import run as pairing
@@ -100,6 +100,14 @@ def _history(api: ApiConnection, namespace: str, options: argparse.Namespace) ->
 def _cordon(api: ApiConnection, _namespace: str, options: argparse.Namespace) -> Answer:
     done = cordon.run(api, options.card, undo=options.command == "uncordon")
     return Answer(done, cordon.shown(done))
+
+
+def _drain(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    if options.dry_run:
+        outcome, told = drain.foretold(api, options.node, namespace)
+        return Answer(outcome, told)
+    outcome = drain.run(api, options.node, undo=options.undo, timeout_s=options.wait_s, progress=render.tell)
+    return Answer(outcome, drain.shown(outcome), EXIT_OK if outcome.done else EXIT_FOUND)
 
 
 def _doctor(api: ApiConnection, _namespace: str, options: argparse.Namespace) -> Answer:
@@ -201,6 +209,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "history": _history,
     "cordon": _cordon,
     "uncordon": _cordon,
+    "drain": _drain,
     "suspend": _suspend,
     "resume": _resume,
     "doctor": _doctor,

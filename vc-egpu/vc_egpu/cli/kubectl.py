@@ -17,7 +17,7 @@ from vc_egpu.cli import completion, pause, stop
 from vc_egpu.cli.commands import COMMANDS, Answer, without_cluster
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_NO_CLUSTER, explain
 from vc_egpu.cli.foresight.flags import CannotForeseeError
-from vc_egpu.cli.live import cordon, forms
+from vc_egpu.cli.live import cordon, drain, forms
 from vc_egpu.cli.models.table_text import CannotAddError
 from vc_egpu.cli.parser import parser
 from vc_egpu.cli.sites import run as many
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 _WRONG: Final = (
     why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, cordon.UnknownCardError,
-    forms.FormError, CatalogueError, CannotApplyError, CannotAddError,
+    drain.UnknownNodeError, forms.FormError, CatalogueError, CannotApplyError, CannotAddError,
 )  # fmt: skip
 """What a command raises where it cannot do what was asked, with a text for the user."""
 

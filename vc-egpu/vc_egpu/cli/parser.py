@@ -8,6 +8,7 @@ from typing import Final, NoReturn
 from vc_egpu import __version__
 from vc_egpu.cli.exit_status import MEANINGS
 from vc_egpu.cli.foresight import flags as foresight
+from vc_egpu.cli.live import drain
 from vc_egpu.cli.live.forms import FORMS
 from vc_egpu.cli.models import flags as models
 from vc_egpu.cli.pairing import flags as pairing
@@ -62,6 +63,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("history", "what happened to a Job", _history),
         ("cordon", "single cards take nothing new", _cordon),
         ("uncordon", "they take work again", _cordon),
+        ("drain", "a node's gangs go as a whole, and run elsewhere", _drain),
         ("ui", "all of this as a page in your browser, live", _ui),
         ("report", "what cards were used for: idle time, right sizes, pairs, costs", _report),
         ("right-size", sizing.ABOUT, sizing.add_flags),
@@ -201,16 +203,25 @@ def _ui(flags: argparse.ArgumentParser) -> None:
     _many(flags)
 
 
+def _drain(flags: argparse.ArgumentParser) -> None:
+    drain.add_flags(flags)
+    _wait(flags, 600.0)
+
+
 def _pause(flags: argparse.ArgumentParser) -> None:
     whole = "any pod of the gang; the gang goes as a whole"
     flags.add_argument("pod", type=_name, metavar="POD", help=whole)
+    _wait(flags, 120.0)
+
+
+def _wait(flags: argparse.ArgumentParser, default_s: float) -> None:
     flags.add_argument(
         "--timeout",
         dest="wait_s",
         type=_seconds,
-        default=120.0,
+        default=default_s,
         metavar="S",
-        help="how long to wait for it, as 90, 90s or 2m; default: 120",
+        help=f"how long to wait for it, as 90, 90s or 2m; default: {default_s:g}",
     )
 
 

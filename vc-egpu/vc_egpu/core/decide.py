@@ -17,7 +17,15 @@ from vc_egpu.core.model.reasons import Reason
 from vc_egpu.core.moving import seek, underway
 from vc_egpu.core.queues import order
 from vc_egpu.core.room import lines
-from vc_egpu.core.standing import guaranteed, lending, plans_in_force, replacements, reservations, suspend
+from vc_egpu.core.standing import (
+    drains,
+    guaranteed,
+    lending,
+    plans_in_force,
+    replacements,
+    reservations,
+    suspend,
+)
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import ready, say
@@ -51,7 +59,8 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
     reservations.book(trial)
     underway.review(trial, record)
     plans_in_force.withdraw_needless(trial, record)
-    suspend.begin(trial, record)  # b. pauses that users wish, gangs that cannot come back
+    drains.begin(trial, record)  # b. nodes that operators drain
+    suspend.begin(trial, record)  # c. pauses that users wish, gangs that cannot come back
     for view in _turns(trial, record, only):  # 1. order
         with lending.aside(trial, view), replacements.released(trial, view) as own:
             attempt = choice.begin(trial, record, view, own)

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from vc_egpu.core.books.capacity import first_node
 from vc_egpu.core.books.state import ClusterState, index_of
 from vc_egpu.core.decide import decide
+from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import (
     Card,
     CardId,
@@ -178,20 +179,25 @@ class Hypothesis:
                     unschedulable=False,
                     ready=True,
                     lost=False,
+                    drained=False,
                     problem="",
                     created=self.now,
                 )
             )
 
     def drain(self, name: NodeName) -> tuple[str, ...]:
-        """The node takes nothing new, and its pods with cards wait again. The gangs that they are of, sorted.
+        """The node takes nothing new, and the gangs with cards there wait again. Those gangs, sorted.
 
         Raises :class:`UnknownThingError`.
         """
-        self.state.put_node(replace(self._node(name), unschedulable=True))
+        self.state.put_node(replace(self._node(name), drained=True))
+        evictions = [one for one in self.decide(()).evictions if one.cause is Cause.DRAIN]
+        going = {uid for one in evictions for uid in one.pods}
         moved: set[str] = set()
         for pod in list(self.snapshot().pods.values()):
-            if pod.node != name or pod.phase not in {PodPhase.PLACED, PodPhase.TERMINATING}:
+            if pod.uid not in going and (
+                pod.node != name or pod.phase not in {PodPhase.PLACED, PodPhase.TERMINATING}
+            ):
                 continue
             if pod.gang is None or not pod.shares:
                 self.state.remove_pod(pod.uid)

@@ -106,6 +106,9 @@ class Victims:
             return
         if eviction.cause is Cause.DEFRAGMENTATION:
             self._let_move(eviction, pods)
+        elif eviction.cause is Cause.DRAIN:
+            self.work.count("evicted", len(pods))
+            self._send_off(eviction, pods, RULES[eviction.cause].said())
         else:
             self._replace_broken(eviction, pods)
 

@@ -19,7 +19,7 @@ from vc_egpu.kube import Json
 from vc_egpu.volcano.codec import gang_notes
 from vc_egpu.volcano.words.makers import controller_of
 
-EVICTED: Final = ("Preempted", "Replaced", "Moved")
+EVICTED: Final = ("Preempted", "Replaced", "Moved", "Drained")
 """Reasons of the admission controller's events on pods that it made go."""
 
 _RANDOM: Final = 5

@@ -115,6 +115,8 @@ class Index:
         """Gangs that move or were moved, see :class:`.cluster.Move`."""
         self.moves_of_gone: Mapping[str, Move] = {}
         """By UID of its PodGroup: the last move of each gang that is gone. Replaced, never changed."""
+        self.drained: dict[NodeName, None] = {}
+        """Nodes whose gangs shall run elsewhere."""
         self.intern = Intern()
         self._most_parts = _SPARE_PARTS
         self._pod_charges: dict[PodUid, tuple[QueueName, str | None, Mapping[str, int]]] = {}
@@ -237,6 +239,7 @@ class Index:
             self._clear_row(node.name)
         self.generation += 1
         self.nodes[node.name] = node
+        self._note_drain(node.name, wanted=node.drained)
         self.node_changes[node.name] = self.generation
         row = self.ledger.put_node(node)
         if self._masks.node_changed(row, node):
@@ -255,6 +258,7 @@ class Index:
         self.ledger.remove_node(name)
         self.generation += 1
         del self.nodes[name]
+        self._note_drain(name, wanted=False)
         self.node_changes[name] = self.generation
         self._masks.node_changed(row, None)
         self._masks.names_changed()
@@ -263,6 +267,12 @@ class Index:
         """All shares that the agent of this node reports, of living pods as well."""
         self.generation += 1
         self.held.report(node, shares)
+
+    def _note_drain(self, name: NodeName, *, wanted: bool) -> None:
+        if wanted:
+            self.drained[name] = None
+        else:
+            self.drained.pop(name, None)
 
     def _clear_row(self, name: NodeName) -> None:
         for uid in self.pods_on.get(name, ()):

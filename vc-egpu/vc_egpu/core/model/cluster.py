@@ -29,6 +29,8 @@ _T = TypeVar("_T")
 FULL_CORES_PERCENT: Final = 100
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 """The taint by which an operator says that nothing runs on a silent node any more."""
+DRAIN: Final = "egpu.volcano.sh/drain"
+"""The taint by which an operator says that the gangs of a node shall run elsewhere."""
 DEFAULT_MAX_SHARERS: Final = 100
 LONGEST_CHOICE: Final = 250
 """Characters of a choice, which stands in an annotation. Longer ones are not tried."""
@@ -153,6 +155,8 @@ class Node:
     ready: bool = True
     lost: bool = False
     """Tainted :data:`OUT_OF_SERVICE`: nothing runs there any more."""
+    drained: bool = False
+    """Tainted :data:`DRAIN`: gangs on it go, and it takes nothing."""
     mode: Mode = Mode.SHARED
     cards: tuple[Card, ...] = ()
     core_ratio: float = 1.0

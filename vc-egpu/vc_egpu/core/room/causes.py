@@ -172,7 +172,7 @@ RULES: Final[Mapping[Cause, Rule]] = {
         Taking(moves.hunts, moves.members, price, moves=True),
     ),
     Cause.HEALTH: Rule(_REPLACED, "a card of its gang is ill"),
-    Cause.DRAIN: Rule(_REPLACED, "its node is being emptied"),
+    Cause.DRAIN: Rule("Drained", "an operator drains its node"),
     Cause.ROLLBACK: Rule(_REPLACED, "its gang could not be brought to its cards and is queued again"),
     Cause.NODE: Rule(_REPLACED, "its node or its cards are gone, so its gang is queued again"),
     Cause.BYPASS: Rule("NotAdmitted", "it was bound without a plan of the admission layer and is removed"),

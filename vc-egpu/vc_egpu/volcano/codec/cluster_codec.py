@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from vc_egpu.core.layouts.table import Held, Layout, LayoutError
 from vc_egpu.core.model.cluster import (
+    DRAIN,
     LONGEST_CHOICE,
     OUT_OF_SERVICE,
     Card,
@@ -155,6 +156,7 @@ def node(
         unschedulable=bool(spec.get("unschedulable")),
         ready=_is_ready(status),
         lost=any(taint.key == OUT_OF_SERVICE for taint in taints),
+        drained=any(taint.key == DRAIN for taint in taints),
         mode=Mode.NATIVE if inventory.mode == "native" else Mode.SHARED,
         cards=tuple(
             card
