@@ -14,6 +14,7 @@ _IMAGE_VALUE: Final = "{{ .Values.image.repository }}:{{ .Values.image.tag }}"
 _TABLES: Final = {
     ("vc-egpu-models", "models.yaml"): "models",
     ("vc-egpu-node-policy", "policy.yaml"): "nodePolicy",
+    ("vc-egpu-placement", "placement.yaml"): "placement",
 }
 """Key of a ConfigMap to the value that replaces its text."""
 KEEP: Final = {"helm.sh/resource-policy": "keep"}
@@ -69,7 +70,7 @@ def _shown(value: bool | str) -> str:
 
 
 def _text(document: Json) -> str:
-    """The object as a template: the image is a value, and so are the two tables."""
+    """The object as a template: the image is a value, and so are the tables."""
     if document["kind"] == "CustomResourceDefinition":
         metadata = document["metadata"]
         annotations = {**(metadata.get("annotations") or {}), **KEEP}
@@ -104,6 +105,8 @@ def values_yaml() -> str:
         'models: ""',
         "# How nodes offer their cards, as text. Default: files/nodePolicy.yaml of the chart.",
         'nodePolicy: ""',
+        "# Which work is placed otherwise, as text. Default: no rules (files/placement.yaml).",
+        'placement: ""',
     ]
     return "\n".join(lines) + "\n"
 

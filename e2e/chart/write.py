@@ -10,7 +10,7 @@ from chart.renders import REPOSITORY, by_choice
 from chart.templates import file_of, in_order, schema, template, values_yaml
 
 CHART: Final = REPOSITORY / "manifests" / "helm" / "vc-egpu"
-_TABLES: Final = {"models": "models.yaml", "nodePolicy": "node-policy.yaml"}
+_TABLES: Final = {"models": "models.yaml", "nodePolicy": "node-policy.yaml", "placement": "placement.yaml"}
 
 
 def files() -> dict[str, str]:

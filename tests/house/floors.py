@@ -16,6 +16,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.core": (
         "layouts",
         "environments",
+        "profiles",
         "topology",
         "model",
         "books",
@@ -31,7 +32,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "choice",
         "decide",
     ),
-    "vc_egpu.volcano": ("api", "words", "room", "podspec", "needs", "network", "codec"),
+    "vc_egpu.volcano": ("api", "words", "room", "tables", "podspec", "needs", "profiles", "network", "codec"),
     "vc_egpu.kube": (
         "backoff",
         "pace",

@@ -3,6 +3,7 @@
 from vc_egpu.core.environments.needs import NO_NEEDS, Needs
 from vc_egpu.core.model.cluster import AskOption, CardAsk, CardId, PodShape, Resources, Toleration
 from vc_egpu.core.model.neighbours import Neighbours, Spread
+from vc_egpu.core.profiles.table import Traits
 from vc_egpu.volcano.needs import text
 
 MODELS = {"h20": 98304, "t4": 15360, "a100-80g": 81920}
@@ -25,6 +26,17 @@ def minimums(words: list[str]) -> dict[str, int]:
     """Of each task that has a ``min-task=task:count``."""
     specs = [word.removeprefix("min-task=").split(":") for word in words if word.startswith("min-task=")]
     return {task: int(count) for task, count in specs}
+
+
+def pairs(text: str) -> tuple[tuple[str, str], ...]:
+    """``key:value`` words with ``;`` between."""
+    return tuple((key, value) for key, _, value in (part.partition(":") for part in text.split(";")) if key)
+
+
+def traits(options: dict[str, str]) -> Traits:
+    """What rules of placement ask about a gang."""
+    earlier = tuple(word for word in options.get("earlier", "").split(";") if word)
+    return Traits(options.get("owner", ""), pairs(options.get("has", "")), earlier)
 
 
 def _ask(options: dict[str, str], model: str, cards: int) -> CardAsk:

@@ -36,7 +36,12 @@ After every command the invariants are checked. The commands::
                                             its node, or in its zone), near=web@zone (pods that it needs),
                                             spread=web:2 or web@zone:2 (evenly with these, maxSkew 2),
                                             template (members known before their pods are there),
+                                            owner=Deployment has=key:value earlier=short (for rules of
+                                            placement),
                                             task=name:count:h20=1,memory=8Gi,cores=10,cpu=2, min-task=name:1
+    rule calm when.class=low nodes=spread   one more rule of placement, below those that are there; also
+                                            when.labels=key:value, when.cards=2-8, when.allocation=80+,
+                                            when.hours=22-6, cards=topology
     decide                                  what the core says; changes nothing
     apply                                   do what the last decide said
     plan-only                               write its plans on the gangs, and no more
@@ -89,8 +94,10 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Moving
+from vc_egpu.core.profiles.table import Table
 from vc_egpu.core.topology.network import Bound, Domain
 from vc_egpu.sim.world import Tasks, World
+from vc_egpu.volcano.profiles.table import Row
 
 _PREFIX = "volcano.sh/"
 _SWITCHES = {"closed", "keeps", "no-preemption", "fifo"}
@@ -264,6 +271,7 @@ class Script:
             single="single" in flags,
             restartable="restartable" in flags,
             template=tasks if "template" in flags else (),
+            traits=asks.traits(options),
             bound=_bound(options, "tier"),
             subgroups={"part": _bound(options, "part-tier")} if "parts" in options else {},
             partitions={task: ("part", int(options.get("parts", "0"))) for task, _, _ in tasks}
@@ -376,6 +384,16 @@ class Script:
             "moves-one-an-hour": {"moving": Moving(for_waiting=True, per_hour=1)},
         }
         self.world.policy = replace(self.world.policy, **changes[words[0]])
+
+    def _do_rule(self, words: list[str]) -> None:
+        """One more rule of placement, as the operator writes it: ``when.class=high`` ``nodes=spread``."""
+        row: dict[str, Any] = {"name": words[0], "when": {}}
+        for key, _, value in (word.partition("=") for word in words[1:]):
+            place = row["when"] if key.startswith("when.") else row
+            place[key.removeprefix("when.")] = dict(asks.pairs(value)) if key == "when.labels" else value
+        policy = self.world.policy
+        rules = (*policy.profiles.rules, Row.model_validate(row).rule)
+        self.world.policy = replace(policy, profiles=Table(rules))
 
     def _do_tick(self, words: list[str]) -> None:
         self.world.tick(float(words[0]))

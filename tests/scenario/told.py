@@ -51,6 +51,8 @@ def story(plan: Plan, world: World) -> list[str]:
         ]
         verb = "hold" if admission.evictions or admission.suspensions else "admit"
         lines.append(f"{verb} {admission.gang}{f' with {admission.choice}' if admission.choice else ''}")
+        if admission.rule:
+            lines[-1] += f" by {admission.rule}"
         for key, member in admission.members.items():
             places = " ".join(str(share.card) for _, share in member.shares)
             name = names_by_key.get(key, key)

@@ -292,11 +292,12 @@ def loop_on(
     folder: Path,
     others: Others | None = None,
     stopping: Stopping | None = None,
+    settings: Settings | None = None,
 ) -> Iterator[LoopStage]:
     """A stage, until the test is over; with other parts than usual where the test brings them."""
     with tiny_api() as server:
         api = ApiConnection.connect(server.kubeconfig(folder), timeout_s=30)
-        settings, clock = Settings(models=folder, identity="test"), StageClock()
+        settings, clock = settings or Settings(models=folder, identity="test"), StageClock()
         # Without a pause a decision is due in each turn.
         others = others or Others()
         decisions = others.decisions or Decisions(settings.policy, Collector(), most_pause_s=0.0)

@@ -17,8 +17,9 @@ from vc_egpu.core.environments.needs import Needs
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.volcano.codec import trim
-from vc_egpu.volcano.needs.file import TableFile
+from vc_egpu.volcano.needs.file import followed
 from vc_egpu.volcano.needs.table import EnvironmentTable
+from vc_egpu.volcano.tables.file import Look
 from vc_egpu.volcano.words import names
 
 OWN = EnvironmentTable.from_yaml('{rows: [{when: "qwen==3", needs: "cuda>=13.0"}]}')
@@ -122,25 +123,25 @@ DRIVER_570 = {"nvidia.com/cuda.driver-version.full": "570.26"}
 def test_a_table_that_changes_is_read_and_templates_with_it(tmp_path: Path) -> None:
     file = tmp_path / "environments.yaml"
     file.write_text('rows: [{when: "qwen==3", needs: "cuda>=13.0"}]')
-    read = TableFile(file)
-    assert read.look()
-    assert not read.look(), "nothing changed"
+    read = followed(file)
+    assert read.look() is Look.NEWS
+    assert read.look() is Look.SAME, "nothing changed"
     mirror = world()
     mirror.around.take_environments(read.table)
     found = pending(needing("qwen==3"), mirror)
     [(_, _, shape)] = mirror.templates["default/g"].rows
     assert [str(atom) for atom in shape.needs.ways[0]] == ["cuda>=13.0"]
     file.write_text('rows: [{when: "qwen==3", needs: "cuda>=14.0.0"}]')
-    assert read.look()
+    assert read.look() is Look.NEWS
     mirror.around.take_environments(read.table)
     found.plan_from_templates(mirror, enqueue.GRACE_S)
     [(_, _, shape)] = mirror.templates["default/g"].rows
     assert [str(atom) for atom in shape.needs.ways[0]] == ["cuda>=14.0.0"]
     file.write_text("rows: [{")
-    assert not read.look()
+    assert read.look() is Look.BROKEN
     assert [row.needs for row in read.table.rows] == ["cuda>=14.0.0"], "the last good one stays"
     file.unlink()
-    assert not read.look()
+    assert read.look() is Look.BROKEN
 
 
 def test_a_question_about_a_job_heeds_what_it_needs() -> None:

@@ -82,7 +82,15 @@ def test_every_reason_is_explained_to_ml_teams() -> None:
 def test_every_process_is_explained_to_operators() -> None:
     text = (DOCS / "operator.md").read_text()
     for name in PROCESSES:
-        if name not in {"catalogue", "environments", "kubectl", "node-clean", "node-images", "sim"}:
+        if name not in {
+            "catalogue",
+            "environments",
+            "kubectl",
+            "node-clean",
+            "node-images",
+            "placement",
+            "sim",
+        }:
             assert f"vc-egpu-{name}" in text, name
 
 

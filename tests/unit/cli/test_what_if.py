@@ -19,6 +19,7 @@ from vc_egpu.kube.server import GetServer, Request
 from vc_egpu.report import snapshot_codec
 from vc_egpu.volcano.words import names
 
+RULES = "rules: [{name: jobs, when: {owner: VolcanoJob}, nodes: spread}]"
 MODELS = {"h20": make.H20_MIB}
 
 
@@ -202,6 +203,24 @@ def test_it_asks_the_door_and_reads_the_whole_cluster(
         writes = [path for method, path, _ in server.requests if method != "GET"]
         assert all("dryRun=All" in path for path in writes)
         assert len(writes) == 1
+
+
+def test_it_goes_by_the_rules_of_placement_of_the_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tiny_api() as server:
+        _stand(server)
+        path = f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}/configmaps/{names.PLACEMENT_CONFIG_MAP}"
+        rules = {"metadata": {"name": names.PLACEMENT_CONFIG_MAP, "namespace": names.SYSTEM_NAMESPACE}}
+        file = tmp_path / "job.yaml"
+        file.write_text(yaml.safe_dump(job()))
+        words = ["what-if", "-f", str(file), "--kubeconfig", str(server.kubeconfig(tmp_path))]
+        server.put(path, {**rules, "data": {"placement.yaml": RULES}})
+        assert kubectl.main(words) == exit_status.EXIT_OK
+        assert "by the placement rule jobs" in capsys.readouterr().out
+        server.put(path, {**rules, "data": {"placement.yaml": "rules: [{"}})
+        assert kubectl.main(words) == exit_status.EXIT_OK
+        assert "no rule of placement is known" in capsys.readouterr().out
 
 
 def test_a_job_that_the_door_refuses_is_refused_here(

@@ -20,6 +20,7 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
 )
 from vc_egpu.core.model.policy import FULLEST, OURS, Mix, Moving, PodClass, Policy
+from vc_egpu.core.profiles.table import Rule, Table
 from vc_egpu.sim.world import World
 
 HALF = make.H20_MIB // 2
@@ -91,6 +92,18 @@ def test_only_a_policy_that_scores_fragments_moves_for_them() -> None:
     there = world(binpack=FULLEST)
     there.tick(200)
     assert not there.decide().moves
+
+
+def test_gangs_move_for_fragments_where_a_rule_places_them_by_that_score() -> None:
+    """And where a rule places them otherwise, they stay, whatever the default is."""
+    by_rule = world(binpack=FULLEST)
+    by_rule.policy = replace(by_rule.policy, profiles=Table((Rule("low", nodes=OURS),)))
+    by_rule.tick(200)
+    assert by_rule.decide().moves
+    otherwise = world()
+    otherwise.policy = replace(otherwise.policy, profiles=Table((Rule("low", FULLEST, FULLEST),)))
+    otherwise.tick(200)
+    assert not otherwise.decide().moves
 
 
 def test_a_decision_about_some_gangs_moves_none() -> None:

@@ -47,6 +47,21 @@ def test_curves_of_all_policies_and_seeds(
     assert str(tmp_path / "curves.csv") in capsys.readouterr().out
 
 
+def test_it_takes_the_rules_of_the_live_controller(
+    tables: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "placement.yaml"
+    rules.write_text("rules: [{name: all, nodes: spread}]")
+    flags = [*tables, "--policies", "fullest", "--drop", "--looks", "20", "--out"]
+    assert main([*flags, str(tmp_path / "plain")]) == 0
+    assert main([*flags, str(tmp_path / "ruled"), "--placement-rules", str(rules)]) == 0
+    plain, ruled = ((tmp_path / name / "curves.csv").read_text() for name in ("plain", "ruled"))
+    assert plain != ruled
+    rules.write_text("rules: [{name: all, nodes: tightest}]")
+    assert main([*flags, str(tmp_path / "bad"), "--placement-rules", str(rules)]) == EXIT_INPUT
+    assert "rules.0.nodes" in capsys.readouterr().err
+
+
 def test_a_picture_and_a_page_with_nothing_outside_it(tables: list[str], tmp_path: Path) -> None:
     flags = ["--policies", "fullest", "--drop", "--looks", "5", "--format", "png,html"]
     assert main([*tables, *flags, "--out", str(tmp_path)]) == 0

@@ -72,6 +72,17 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, row: str, says: str
     assert f"{path}:3: {says}" in str(caught.value)
 
 
+def test_owner_and_labels_for_rules_of_placement(tmp_path: Path) -> None:
+    text = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,owner,labels\n"
+    first, second = pods_of(
+        written(tmp_path, f"{text}a,1,1,1,500,Deployment,kind=chat;team=x\nb,1,1,1,500,,\n")
+    )
+    assert (first.owner, first.labels) == ("Deployment", {"kind": "chat", "team": "x"})
+    assert (second.owner, second.labels) == ("", {})
+    with pytest.raises(TableError, match="key=value"):
+        pods_of(written(tmp_path, f"{text}a,1,1,1,500,,chat\n"))
+
+
 def test_two_pods_of_one_name_and_missing_columns_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="a is there twice"):
         pods_of(written(tmp_path, PODS + "a,1,1,0,0,,,\n" * 2))

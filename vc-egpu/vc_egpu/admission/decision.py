@@ -18,6 +18,7 @@ from vc_egpu.core.model.cluster import Instant, Snapshot
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Mix, Policy
 from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.profiles.table import Table
 from vc_egpu.core.queues.recent import averaged
 
 Decide = Callable[[Snapshot, Policy, Instant, Collection[str] | None], Plan]
@@ -45,6 +46,11 @@ class Decisions:
         """What work usually comes, for the decisions from now on."""
         if mix is not self.policy.mix:
             self.policy = replace(self.policy, mix=mix)
+
+    def placed_by(self, profiles: Table) -> None:
+        """The operator's table of placement, for the decisions from now on."""
+        if profiles != self.policy.profiles:
+            self.policy = replace(self.policy, profiles=profiles)
 
     def make(
         self, snapshot: Callable[[], Snapshot], only: Collection[str] | None, clock: float

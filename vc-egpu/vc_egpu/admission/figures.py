@@ -41,6 +41,9 @@ class Figures:
         self._outcomes = vocabulary.SUSPENSIONS.counter(self.registry)
         self._needed = vocabulary.NODES_NEEDED.gauge(self.registry)
         self._requested = vocabulary.NODES_REQUESTED.gauge(self.registry)
+        self._ruled = vocabulary.GANGS_PLACED.counter(self.registry)
+        self._needs_broken = vocabulary.ENVIRONMENTS_BROKEN.gauge(self.registry)
+        self._placement_broken = vocabulary.PLACEMENT_BROKEN.gauge(self.registry)
         self._going: dict[str, _Going] = {}
         """By gang; the loop's thread alone uses it."""
 
@@ -57,6 +60,15 @@ class Figures:
         labels = (queue, CLASS_WORDS[share_class])
         self._admitted.labels(*labels).inc()
         self._waits.labels(*labels).observe(max(0.0, waited_s))
+
+    def placed(self, rule: str) -> None:
+        """A gang has its place by this rule of placement."""
+        self._ruled.labels(rule).inc()
+
+    def tables(self, *, needs_broken: bool, placement_broken: bool) -> None:
+        """Whether the operator's tables, as they stand in their files, can be used."""
+        self._needs_broken.set(needs_broken)
+        self._placement_broken.set(placement_broken)
 
     def moved(self, queue: QueueName, move: Move) -> None:
         """A gang has claimed other cards, has come to them, or stays where it is."""

@@ -22,6 +22,7 @@ from vc_egpu.admission.execution.outcomes import Done, GateWrite, OfGroup, OfPod
 from vc_egpu.admission.garbage_collector import QUIET_S
 from vc_egpu.admission.intake.loading import SILENCE_S, NotSyncedError, wait_for
 from vc_egpu.admission.intake.sources import Arrival
+from vc_egpu.admission.kept import usual_work
 from vc_egpu.admission.kept.moves import KEPT_S
 from vc_egpu.admission.leader import Leadership
 from vc_egpu.admission.parts import Item, Parts
@@ -35,6 +36,7 @@ from vc_egpu.core.books.state import index_of
 from vc_egpu.core.model.cluster import PodUid, ShareClass
 from vc_egpu.kube.watch import Change
 from vc_egpu.volcano.codec import plans
+from vc_egpu.volcano.tables.file import Look
 
 TICK_S: Final = 1.0
 """How often rules about time are looked at while any is pending."""
@@ -137,7 +139,7 @@ class Loop:
             item = self._inbox.get()
             if isinstance(item, tuple):
                 arrived.append(item)
-        self._read_needs()
+        self._read_tables(first=True)
         self._mirror.ends.now = time.time()
         kept = self._parts.keeper.read() if self._mirror.usual.learns else None
         moved = self._parts.moves.read() if self._settings.policy.moving.on else None
@@ -324,10 +326,31 @@ class Loop:
         self._verdicts.enter(question, {**verdicts, **refused})
         self._work.reports.look_again(question.tried, clock)
 
-    def _read_needs(self) -> None:
-        """The operator's table of needs, where it has changed."""
-        if self._parts.needs.look():
-            self._mirror.around.take_environments(self._parts.needs.table)
+    def _read_tables(self, *, first: bool = False) -> None:
+        """The operator's tables, where they have changed. ``first``: no pod is known yet."""
+        needs, profiles = self._parts.needs, self._parts.profiles
+        if needs.look() is Look.NEWS:
+            self._mirror.around.take_environments(needs.table)
+        if profiles.look() is Look.NEWS or first:
+            self._parts.decisions.placed_by(profiles.table)
+            self._learn(first=first)
+            self._mirror.take_profiles(profiles.table.wants)
+        self._figures.tables(needs_broken=bool(needs.problem), placement_broken=bool(profiles.problem))
+
+    def _learn(self, *, first: bool) -> None:
+        """Begin to learn what a new table of placement looks at, from where an earlier leader was."""
+        mirror, policy = self._mirror, self._parts.decisions.policy
+        if policy.profiles.wants.earlier and not mirror.around.runs.wanted:
+            mirror.around.runs.begin(self._parts.runs.read() or {})
+        learned, mirror.usual.learns = mirror.usual.learns, usual_work.learns(policy)
+        if first or learned or not mirror.usual.learns:
+            return
+        for decoded in mirror.pods.values():
+            if decoded.managed:
+                mirror.usual.change(None, decoded.pod, mirror.ends.now)
+        kept = self._parts.keeper.read()
+        if kept is not None:
+            mirror.usual.begin(kept)
 
     def _admitting(self) -> bool:
         return self._mirror.around.switches.get(STOP_KEY) != "true"
@@ -358,12 +381,14 @@ class Loop:
         """For the next leader."""
         if self._mirror.usual.learns:
             self._parts.keeper.tick(self._mirror.usual.experience, clock)
+        if self._mirror.around.runs.wanted:
+            self._parts.runs.tick(self._mirror.around.runs.habits, clock)
         if self._settings.policy.moving.on:
             self._parts.moves.tick(self._mirror.state.moves_since(now - KEPT_S), clock)
 
     def _review(self, clock: float) -> None:
         alone = without_group(self._mirror)
-        self._read_needs()
+        self._read_tables()
         # A suspended gang waits as well, though no verdict says so.
         moves = self._settings.policy.moving.for_fragments or self._mirror.state.somebody_moves
         if self._verdicts.is_any_waiting() or self._mirror.state.somebody_is_away or alone or moves:

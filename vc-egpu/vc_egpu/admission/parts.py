@@ -16,7 +16,7 @@ from vc_egpu.admission.inqueue.retry_enqueue import Unheard
 from vc_egpu.admission.intake.inbox import Inbox
 from vc_egpu.admission.intake.sources import Arrival, Sources
 from vc_egpu.admission.intake.watch_gaps import MissingGroups
-from vc_egpu.admission.kept import moves, usual_work
+from vc_egpu.admission.kept import earlier_runs, moves, usual_work
 from vc_egpu.admission.kept.keeper import Keeper
 from vc_egpu.admission.leader import HealthyClock, Leadership, UntilEnded
 from vc_egpu.admission.settings import Settings
@@ -25,9 +25,15 @@ from vc_egpu.admission.telling.reports import Reports
 from vc_egpu.admission.telling.verdicts import Verdicts
 from vc_egpu.admission.view import ViewRequest
 from vc_egpu.core.placing.learning import Experience
+from vc_egpu.core.profiles.table import Table
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.events import EventRecorder
-from vc_egpu.volcano.needs.file import ENVIRONMENTS, TableFile
+from vc_egpu.volcano.needs import file as needs_file
+from vc_egpu.volcano.needs.file import ENVIRONMENTS
+from vc_egpu.volcano.needs.table import EnvironmentTable
+from vc_egpu.volcano.profiles import file as profiles_file
+from vc_egpu.volcano.profiles.file import PLACEMENT
+from vc_egpu.volcano.tables.file import TableFile
 from vc_egpu.volcano.words.model_table import ModelTable
 
 Item = Arrival | Done | ViewRequest
@@ -70,11 +76,13 @@ class Parts:
     clock: Clock
     keeper: Keeper[Experience]
     moves: Keeper[moves.Moves]
+    runs: Keeper[earlier_runs.Runs]
     until: UntilEnded
     """No write begins once this has ended."""
     verdicts: Verdicts = field(default_factory=Verdicts)
     pending: Pending = field(default_factory=Pending)
-    needs: TableFile = field(default_factory=lambda: TableFile(ENVIRONMENTS))
+    needs: TableFile[EnvironmentTable] = field(default_factory=lambda: needs_file.followed(ENVIRONMENTS))
+    profiles: TableFile[Table] = field(default_factory=lambda: profiles_file.followed(PLACEMENT))
     unheard: Unheard = field(default_factory=Unheard)
     missing: MissingGroups = field(default_factory=MissingGroups)
 
@@ -109,7 +117,6 @@ class Parts:
             stranded_after_s=settings.stranded_after_s,
         )
         collector = Collector()
-        work.mirror.usual.learns = settings.policy.binpack in usual_work.LEARNS
         return cls(
             inbox=inbox,
             mirror=work.mirror,
@@ -122,9 +129,11 @@ class Parts:
             collector=collector,
             keeper=Keeper(fenced, settings.namespace, usual_work.FORM),
             moves=Keeper(fenced, settings.namespace, moves.FORM),
+            runs=Keeper(fenced, settings.namespace, earlier_runs.FORM),
             clock=others.clock or HealthyClock(leadership, fresh_s),
             until=until,
-            needs=TableFile(settings.environments),
+            needs=needs_file.followed(settings.environments),
+            profiles=profiles_file.followed(settings.placement),
         )
 
     def stop(self) -> None:
@@ -134,5 +143,6 @@ class Parts:
         self.executor.stop()
         self.keeper.stop()
         self.moves.stop()
+        self.runs.stop()
         self.events.stop()
         self.collector.end()

@@ -14,6 +14,7 @@ from vc_egpu.admission.suspension.stranded import DEFAULT_AFTER_S
 from vc_egpu.admission.suspension.suspending import DEFAULT_TIMEOUT_S
 from vc_egpu.core.model.policy import BINPACK_RULES, Moving, Policy, RecentUse
 from vc_egpu.volcano.needs.file import ENVIRONMENTS
+from vc_egpu.volcano.profiles.file import PLACEMENT
 from vc_egpu.volcano.words import names
 
 DEFAULT_MODELS: Final = "/etc/vc-egpu/models.yaml"
@@ -54,6 +55,8 @@ class Settings:
     """Groups of nodes that can grow; None: no nodes are asked for."""
     environments: Path = ENVIRONMENTS
     """The table of what software needs."""
+    placement: Path = PLACEMENT
+    """The table of how work is placed."""
     network_levels: tuple[str, ...] = ()
     """Node labels that name the levels of the network, the nearest one first: rack, block, zone."""
     drain: bool = False
@@ -157,6 +160,12 @@ def _add_growth(parser: argparse.ArgumentParser) -> None:
 def _add_placement(parser: argparse.ArgumentParser) -> None:
     """What nodes are near each other, and which are filled first."""
     parser.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack, help=_BINPACK)
+    parser.add_argument(
+        "--placement-rules",
+        type=Path,
+        default=PLACEMENT,
+        help="table of which work is placed otherwise; read again when it changes",
+    )
     parser.add_argument(
         "--network-levels",
         type=_labels,
@@ -315,6 +324,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         share_metrics=flags.share_metrics == "on",
         node_groups=flags.node_groups,
         environments=flags.environments,
+        placement=flags.placement_rules,
         network_levels=flags.network_levels,
         drain=flags.drain,
         drain_direct=flags.drain_direct,

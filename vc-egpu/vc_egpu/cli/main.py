@@ -28,6 +28,7 @@ PROCESSES: Final = {
         "idle cards, right sizes, gains, pairs and costs, from Prometheus or Parquet",
     ),
     "environments": ("vc_egpu.volcano.needs.main", "checks a table of what software needs of nodes"),
+    "placement": ("vc_egpu.volcano.profiles.main", "checks a table of how work is placed"),
     "sim": ("vc_egpu.sim.main", "replays work on a cluster in memory, under several placement policies"),
     "kubectl": (
         "vc_egpu.cli.kubectl",

@@ -16,6 +16,7 @@ from vc_egpu.core.model.gangs import GangView, Member
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.moving import underway
 from vc_egpu.core.placing.place import place, place_some, room_for
+from vc_egpu.core.placing.policies import follows
 from vc_egpu.core.queues import caps
 from vc_egpu.core.room import preempt, reclaim
 from vc_egpu.core.room.preempt import Patience, Room
@@ -23,6 +24,7 @@ from vc_egpu.core.room.relief import quota_of
 from vc_egpu.core.room.victims import prey
 from vc_egpu.core.standing import plans_in_force, replacements
 from vc_egpu.core.trial.claims import Claim
+from vc_egpu.core.trial.profiles import profile_of
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Seated, Trial
 from vc_egpu.core.waiting import diagnosis, ready, say
@@ -104,16 +106,22 @@ class Attempt:
     def say(self) -> None:
         """Step 6: the verdict, and the admission that goes with it."""
         key, room = self._view.gang.key, self._room
+        rule = self._rule(room.seated if isinstance(room, Room) else self._seated)
         if isinstance(room, Room):
             going = room.evictions, room.suspensions, room.accounts
             verdict = plans_in_force.makes_room(self._trial, *going)
-            admission = Admission(key, self._placements(), *going, relieves=room.hunt.relieves)
+            admission = Admission(key, self._placements(), *going, relieves=room.hunt.relieves, rule=rule)
             self._record.admits(admission, verdict)
         elif self._seated:
-            found = diagnosis.placed(self._view, len(self._seated), self._left)
-            self._record.admits(Admission(key, self._placements()), say.verdict(found))
+            found = diagnosis.placed(self._view, len(self._seated), self._left, rule)
+            self._record.admits(Admission(key, self._placements(), rule=rule), say.verdict(found))
         else:
             self._say_why(room)
+
+    def _rule(self, seated: Iterable[Seated]) -> str:
+        """The rule of placement that had a say in these places; empty: none had."""
+        profile = profile_of(self._trial, self._view)
+        return profile.rule if any(follows(entry.need, profile) for entry in seated) else ""
 
     def _say_why(self, patience: Patience | None) -> None:
         raise NotImplementedError

@@ -5,8 +5,8 @@ from a seed. Intervals and lifetimes have an exponential distribution, as a memo
 """
 
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vc_egpu.core.model.cluster import Node, PodShape, Queue, QueueName, ShareClass, Snapshot
@@ -30,6 +30,8 @@ class Work:
     arrival_s: float = 0.0
     lifetime_s: float | None = None
     """From the moment when all members have their places; None: it never ends."""
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shapes(self) -> list[PodShape]:
@@ -111,6 +113,8 @@ def _work(key: str, pods: Sequence[PodRow]) -> Work:
         gpu_milli=sum(pod.gpu_milli for pod in pods),
         queue=QueueName(first.queue) if first.queue else QUEUE,
         share_class=first.share_class,
+        owner=first.owner,
+        labels={key: value for pod in pods for key, value in pod.labels.items()},
         arrival_s=max(arrivals) if len(arrivals) == len(pods) else -1.0,
         lifetime_s=max(lifetimes) if lifetimes else None,
     )

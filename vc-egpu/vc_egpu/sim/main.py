@@ -13,6 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from vc_egpu.core.model.policy import BEST_FIT, BINPACK_RULES, FGD, FULLEST, OURS, Mix
+from vc_egpu.core.profiles.table import NO_RULES
+from vc_egpu.core.profiles.table import Table as Profiles
 from vc_egpu.report.snapshot_codec import SnapshotError, from_json
 from vc_egpu.sim.curves import Point, Sampler
 from vc_egpu.sim.load import Draw, Load, works_of
@@ -20,6 +22,8 @@ from vc_egpu.sim.openb import mix_of
 from vc_egpu.sim.output import CSV, FORMATS, ExtraMissingError, summary_row, write
 from vc_egpu.sim.replay import Replay, Terms
 from vc_egpu.sim.table import CARD_MILLI, TableError, nodes_of, pods_of
+from vc_egpu.volcano.profiles.file import read_profiles
+from vc_egpu.volcano.profiles.table import ProfilesError
 
 EXIT_INPUT: Final = 2
 _DEFAULT_POLICIES: Final = (FULLEST, BEST_FIT, FGD, OURS)
@@ -36,6 +40,7 @@ class Request:
     until_s: float | None
     knows_the_mix: bool
     looks: int
+    rules: Profiles = NO_RULES
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--round-s", type=float, default=0.0, help="try what waits once in so long at most")
     flags.add_argument("--until-s", type=float, help="end there")
     flags.add_argument("--known-mix", action="store_true", help="policies know the table beforehand")
+    flags.add_argument("--placement-rules", type=Path, help="the operator's table of placement (YAML)")
     flags.add_argument("--looks", type=int, default=200, help="points of each curve")
     flags.add_argument("--out", type=Path, help="folder for curves.csv and others")
     flags.add_argument(
@@ -117,6 +123,7 @@ def play(load: Load, mix: Mix, run: tuple[str, int], asked: Request, bar: "_Bar"
         round_s=asked.round_s,
         mix=mix if asked.knows_the_mix else None,
         until_s=asked.until_s,
+        profiles=asked.rules,
     )
     replay = Replay(load, terms)
     with bar.run(f"{policy} {seed}", len(load.works)) as advance:
@@ -144,6 +151,13 @@ def figures_of(replay: Replay) -> dict[str, object]:
         "wait s": sum(waits) / len(waits) if waits else 0.0,
         "p99 s": waits[min(len(waits) - 1, len(waits) * 99 // 100)] if waits else 0.0,
     }
+
+
+def _request(flags: argparse.Namespace) -> Request:
+    """What the flags ask for. Raises OSError, and ValueError for rules that mean nothing."""
+    rules = read_profiles(flags.placement_rules) if flags.placement_rules else NO_RULES
+    until_s, knows = flags.until_s, flags.known_mix
+    return Request(flags.policies, flags.seeds, flags.drop, flags.round_s, until_s, knows, flags.looks, rules)
 
 
 class _Bar:
@@ -174,12 +188,10 @@ class _Bar:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     flags = parser().parse_args(argv)
-    asked = Request(
-        flags.policies, flags.seeds, flags.drop, flags.round_s, flags.until_s, flags.known_mix, flags.looks
-    )
     points: list[Point] = []
     rows: list[dict[str, str]] = []
     try:
+        asked = _request(flags)
         with _Bar(Console(stderr=True)) as bar:
             for seed in asked.seeds:
                 load, mix = load_of(flags, seed)
@@ -191,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         title = f"Placement of {flags.pods.name if flags.pods else 'what waits'}"
         for path in write(flags.out, flags.format, points, rows, title) if flags.out else ():
             print(path)  # noqa: T201
-    except (OSError, TableError, SnapshotError, ExtraMissingError) as error:
+    except (OSError, TableError, SnapshotError, ProfilesError, ExtraMissingError) as error:
         print(f"vc-egpu sim: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_INPUT
     return 0

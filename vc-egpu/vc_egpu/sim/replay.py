@@ -17,6 +17,7 @@ from vc_egpu.core.model.policy import FULLEST, Mix, Policy
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.core.placing.learning import Experience, ended, kind_of, placed, seen
 from vc_egpu.core.placing.place import place
+from vc_egpu.core.profiles.table import NO_RULES, Table
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.sim.engine import Event
 from vc_egpu.sim.load import Load, Work
@@ -38,6 +39,8 @@ class Terms:
     mix: Mix | None = None
     """What usual work is, known beforehand; None: it is learned from the pods that come."""
     preemption: bool = True
+    profiles: Table = NO_RULES
+    """The operator's rules of placement. Earlier runs of a Job are not known here."""
     until_s: float | None = None
     """The run ends then; None: with its last event."""
 
@@ -64,7 +67,7 @@ class Replay:
 
     def __init__(self, load: Load, terms: Terms, *, base: Policy | None = None) -> None:
         policy = replace(base or Policy(unnamed_model_unlimited=True), binpack=terms.binpack)
-        policy = replace(policy, preemption=policy.preemption and terms.preemption)
+        policy = replace(policy, preemption=policy.preemption and terms.preemption, profiles=terms.profiles)
         models = {card.model: card.memory_mib for node in load.nodes for card in node.cards}
         models.update(load.begin.models if load.begin is not None else {})
         self.world = World(replace(policy, mix=terms.mix or Mix()), models)
@@ -151,7 +154,8 @@ class Replay:
         self.totals.arrived_milli += work.gpu_milli
         self._learn(seen(self.experience, work.shapes))
         members = sum(count for _, count, _ in work.tasks)
-        gang = Gang(work.key, work.key, work.queue, work.share_class, 0, members, now)
+        traits = self._terms.profiles.wants.traits(work.owner, work.labels.items())
+        gang = Gang(work.key, work.key, work.queue, work.share_class, 0, members, now, traits=traits)
         self.world.submit(gang, work.tasks)
         self._wait(work)
         self._decide([work.key])
@@ -294,7 +298,7 @@ class Replay:
 def _kind(work: Work) -> tuple[object, ...]:
     """Equal for gangs that any decision treats alike, their age aside."""
     tasks = ((kind_of(shape), shape.requests.memory_bytes, members) for _, members, shape in work.tasks)
-    return work.queue, work.share_class, *tasks
+    return work.queue, work.share_class, work.owner, *sorted(work.labels.items()), *tasks
 
 
 def _milli(shape: PodShape) -> int:

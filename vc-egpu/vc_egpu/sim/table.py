@@ -2,7 +2,8 @@
 
 Nodes: ``sn, cpu_milli, memory_mib, gpu, model``. Pods: ``name, cpu_milli, memory_mib, num_gpu, gpu_milli,
 gpu_spec``, and where they are known ``creation_time, deletion_time`` in seconds. Ours: ``arrival_s,
-lifetime_s, gang, queue, class`` (``high``, ``low`` or empty), ``gpu_memory_milli``. Files may end in ``.gz``.
+lifetime_s, gang, queue, class`` (``high``, ``low`` or empty), ``gpu_memory_milli``, and for rules of
+placement ``owner`` and ``labels`` (``key=value``, by ``;``). Files may end in ``.gz``.
 
 A pod of such a table takes cards of any model, or of some. A card of ours has one model. So all cards here
 are of one model, :data:`MODEL`, of 1,000 MiB: a thousandth of a card is a MiB. The label :data:`MODEL_LABEL`
@@ -13,7 +14,7 @@ import csv
 import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +63,9 @@ class PodRow:
     arrival_s: float | None = None
     lifetime_s: float | None = None
     """None: it never ends."""
+    owner: str = ""
+    """The kind of what makes it, as rules of placement name it."""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def rows_of(path: Path) -> Iterator[tuple[int, Row]]:
@@ -146,7 +150,19 @@ def _pod(cells: "_Cells") -> PodRow:
         share_class=share_class,
         arrival_s=cells.seconds("arrival_s", "creation_time"),
         lifetime_s=_lifetime(cells),
+        owner=cells.text("owner", default=""),
+        labels=_labels(cells),
     )
+
+
+def _labels(cells: "_Cells") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in cells.text("labels", default="").split(";"):
+        key, sign, value = part.strip().partition("=")
+        if part.strip() and not (key and sign):
+            raise cells.error("labels", "is not key=value, by ;")
+        found |= {key: value} if key else {}
+    return found
 
 
 def _lifetime(cells: "_Cells") -> float | None:

@@ -296,6 +296,7 @@ class World:
                 cause=admission.cause,
                 accounts=admission.accounts,
                 relieves=admission.relieves,
+                rule=admission.rule,
             )
             gang = self.gang(admission.gang)
             self.state.put_gang(replace(gang, plan=written, choice=admission.choice or gang.choice))

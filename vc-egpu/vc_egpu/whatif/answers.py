@@ -84,6 +84,8 @@ class Answer:
     """Running gangs of which nobody knows when they end."""
     is_cut_short: bool = False
     """The time was over before all known ends were looked at."""
+    rule: str = ""
+    """The rule of placement that has a say in its places; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +151,19 @@ def would_start(
         )
     places, going = _places(admission), _going(admission)
     if going:
-        return Answer(gang.key, "makes room", reason, message, places, going)
+        return Answer(gang.key, "makes room", reason, message, places, going, rule=admission.rule)
     cluster.start(admission)
     more, bounded = _more(cluster, asked)
-    return Answer(gang.key, "starts", reason, message, places, more=more, more_is_bounded=bounded)
+    return Answer(
+        gang.key,
+        "starts",
+        reason,
+        message,
+        places,
+        more=more,
+        more_is_bounded=bounded,
+        rule=admission.rule,
+    )
 
 
 def _made_with(choice: str, tasks: Tasks) -> Tasks:

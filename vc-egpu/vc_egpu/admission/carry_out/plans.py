@@ -56,6 +56,8 @@ class Plans:
             return None
         record = plan_for(admission, group, mirror.members.get(key, {}), self.next_id(), now)
         refusal = self._write(key, group, record, verdict, now, choice=admission.choice)
+        if not refusal and admission.rule:
+            self.work.figures.placed(admission.rule)
         if not refusal and record.state == "ready":
             self._note_ready(key, record.plan_id, record.members.values(), now, self.asked_at)
         return refusal
@@ -66,7 +68,9 @@ class Plans:
         if group is None or group.plan is None or group.plan.plan_id != plan_id:
             return
         if self.work.is_free(key):
-            verdict = Verdict(Reason.ADMITTED, f"{len(group.plan.members)} members have their cards")
+            rule = f", by the placement rule {group.plan.rule}" if group.plan.rule else ""
+            text = f"{len(group.plan.members)} members have their cards{rule}"
+            verdict = Verdict(Reason.ADMITTED, text)
             self._write(key, group, group.plan.ready(), verdict, now)
             self._note_ready(key, group.plan.plan_id, group.plan.members.values(), now, None)
 

@@ -11,12 +11,19 @@ from typing import Final
 
 from vc_egpu.admission.kept.keeper import Form
 from vc_egpu.core.model.cluster import Instant, Pod, PodPhase
-from vc_egpu.core.model.policy import FGD, OURS, Mix
+from vc_egpu.core.model.policy import FGD, OURS, Mix, Policy
 from vc_egpu.core.placing.learning import Count, Experience, Kind, ended, placed, restored, seen
 from vc_egpu.report import values_codec
 
 LEARNS: Final = frozenset({FGD, OURS})
 """The meanings of binpack that look at the mix."""
+
+
+def learns(policy: Policy) -> bool:
+    """Whether anything is placed by a policy that looks at the mix: by default, or by a rule."""
+    return not LEARNS.isdisjoint({policy.binpack, *policy.profiles.policies})
+
+
 KEY: Final = "usual-work.json"
 WRITE_EVERY_S: Final = 300.0
 MOST_BYTES: Final = 256 * 1024

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+from vc_egpu.admission.kept.earlier_runs import EarlierRuns
 from vc_egpu.admission.state import answers, backoffs
 from vc_egpu.admission.state.backoffs import RolledBack
 from vc_egpu.admission.state.tally import OVER, Tally
@@ -24,8 +26,9 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.neighbours import NEEDED, SPREAD
 from vc_egpu.core.model.plan import Admission
+from vc_egpu.core.profiles.table import MOST_LABELS, NO_TRAITS, Traits, Wants
 from vc_egpu.volcano.codec import gang_notes, plans
-from vc_egpu.volcano.codec.cluster_codec import DecodedGroup
+from vc_egpu.volcano.codec.cluster_codec import DecodedGroup, Owner
 from vc_egpu.volcano.codec.plans import PlannedMember, PlanRecord
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
 from vc_egpu.volcano.network.bounds import partitions_of, subgroup_of
@@ -144,7 +147,13 @@ def _rank_of(group: Group, tally: Tally, template: Template, carried: Iterable[S
     return _Rank(min((share_class, *carried)), priority_value, queue)
 
 
-def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, template: Template) -> Gang:
+def gang_of(
+    group: Group,
+    members: Mapping[PodUid, DecodedPod],
+    tally: Tally,
+    template: Template,
+    traits: Traits = NO_TRAITS,
+) -> Gang:
     """The gang with what its members and its plan say now. ``tally``: of these members."""
     rank = _rank_of(group, tally, template, _carried_as(group, members))
     retry = backoffs.decode(group.decoded.rolled_back)
@@ -161,6 +170,7 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
             cause=plan.cause,
             accounts=plan.accounts,
             relieves=plan.relieves,
+            rule=plan.rule,
         )
     return replace(
         group.decoded.gang,
@@ -178,6 +188,48 @@ def gang_of(group: Group, members: Mapping[PodUid, DecodedPod], tally: Tally, te
         reservation=group.reservation,
         move=group.move,
         choice=group.choosing or group.decoded.gang.choice,
+        traits=traits,
+    )
+
+
+def traits_of(group: Group, members: Mapping[PodUid, DecodedPod], asked: Wants, runs: EarlierRuns) -> Traits:
+    """What rules of placement ask about a gang."""
+    if asked.nothing:
+        return NO_TRAITS
+    labels = {(key, str(group.decoded.labels[key])) for key in asked.labels if key in group.decoded.labels}
+    maker, pods_labels = group.decoded.owner, dict[str, str]()
+    for uid in sorted(members):
+        member = members[uid]
+        if maker is None or maker.uid == uid:  # the pod's own PodGroup, or one that nobody owns
+            maker = member.owner
+        pods_labels = pods_labels or dict(member.labels)
+        labels |= {(key, member.labels[key]) for key in asked.labels if key in member.labels}
+    namespace = group.decoded.gang.key.partition("/")[0]
+    return asked.traits(_kind_of(maker, pods_labels), labels, runs.of(namespace, maker).words)
+
+
+_REPLICA_SET: Final = "ReplicaSet"
+
+
+def _kind_of(maker: Owner | None, labels: Mapping[str, str]) -> str:
+    """As rules name it: ``Deployment`` stands for its ReplicaSets, ``Pod`` for a pod that nothing makes."""
+    if maker is None:
+        return "Pod"
+    if maker.is_volcano_job:
+        return "VolcanoJob"
+    return "Deployment" if makers.deployment_behind(maker.kind, maker.name, labels) else maker.kind
+
+
+def may_have_other_traits(known: Gang | None, now: DecodedPod | None, asked: Wants) -> bool:
+    """Whether a member that came or changed says more of its gang than is known: by a label, or by the
+    Deployment behind its ReplicaSet."""
+    if known is None or now is None or asked.nothing:
+        return False
+    if asked.owner and known.traits.owner == _REPLICA_SET and _kind_of(now.owner, now.labels) != _REPLICA_SET:
+        return True
+    has = set(known.traits.labels)
+    return len(has) < MOST_LABELS and any(
+        (key, now.labels[key]) not in has for key in asked.labels if key in now.labels
     )
 
 
@@ -284,6 +336,7 @@ def plan_for(
         cause=admission.cause,
         accounts=admission.accounts,
         relieves=admission.relieves,
+        rule=admission.rule,
         created=now,
         costly=bool(victims) or _is_in_debt(group, members),
     )

@@ -33,6 +33,7 @@ from vc_egpu.core.model.cluster import (
     Reservation,
     Snapshot,
 )
+from vc_egpu.core.profiles.table import Wants
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano.codec import cluster_codec, plans, pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Document
@@ -106,10 +107,8 @@ class Mirror:
         self.inventory = Inventory(self.state, table, self.agenda, levels)
         self.nodes = self.inventory.nodes
         self.around = Surroundings()
-        self.ends = Ends()
-        self.usual = UsualWork()
-        self.answers = Answers()
-        self.rules = RulesAtWork()
+        self.ends, self.usual = Ends(), UsualWork()
+        self.answers, self.rules = Answers(), RulesAtWork()
         self.templates: dict[str, Template] = {}
         """By gang, where no pod is made until the gang is enqueued."""
         self.waiting: set[str] = set()
@@ -287,6 +286,7 @@ class Mirror:
         uid = decoded.pod.uid
         self._keep(decoded)
         self.usual.change(before.pod if before and before.managed else None, decoded.pod, self.ends.now)
+        self.around.runs.change(before, decoded, self.ends.now)
         self.inventory.holdings.remember(decoded)
         if decoded.problem and decoded.pod.phase is PodPhase.GATED:
             # It is no member of anything until this is put right; its condition will say so.
@@ -409,9 +409,8 @@ class Mirror:
                     yield uid
 
     def _namespace(self, document: Document, *, deleted: bool) -> None:
-        metadata = document["metadata"]
-        name = metadata["name"]
-        if self.rules.put_namespace(name, None if deleted else metadata.get("labels") or {}):
+        name, labels = document["metadata"]["name"], document["metadata"].get("labels") or {}
+        if self.rules.put_namespace(name, None if deleted else labels):
             self.enter_again(list(self._in_namespace.get(name, ())))
 
     def _protect(self, decoded: DecodedPod) -> DecodedPod:
@@ -440,6 +439,7 @@ class Mirror:
             del self.members[key], self.tallies[key]
         self.agenda.look_at(key)
         group = self.groups.get(key)
+        self._note_labels(key, now)
         if before is None and now is not None and gangs.is_one_more(now, group, members):
             return
         if before is None or now is None or gangs.may_help(before, now):
@@ -574,13 +574,26 @@ class Mirror:
         template = self.templates.get(key, NO_TEMPLATE)
         group.ours = group.ours or bool(members) or plan is not None or bool(template.rows)
         if group.ours or group.decoded.asks:
-            gang = gangs.gang_of(group, members, self.tallies.get(key, Tally()), template)
+            traits = gangs.traits_of(group, members, self.around.asked, self.around.runs)
+            gang = gangs.gang_of(group, members, self.tallies.get(key, Tally()), template, traits)
             if barred := self.refusals.gangs.get(key):
                 gang = replace(gang, not_before=max(gang.not_before, barred.not_before))
             self.agenda.review(gangs.planned_otherwise(self.state.gang(key), gang))
             self.state.put_gang(gang)
         else:
             self.state.remove_gang(key)
+
+    def _note_labels(self, key: str, now: DecodedPod | None) -> None:
+        """Rules of placement may ask for labels that this member is the first to carry."""
+        group = self.groups.get(key)
+        if group and gangs.may_have_other_traits(self.state.gang(key), now, self.around.asked):
+            self._refresh(key, group)
+
+    def take_profiles(self, asked: Wants) -> None:
+        """Another table of placement is in force, whose rules ask this of gangs."""
+        if self.around.ask(asked):
+            for key, group in self.groups.items():
+                self._refresh(key, group)
 
 
 def _is_outstanding(uid: PodUid, members: Mapping[PodUid, DecodedPod]) -> bool:

@@ -5,7 +5,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vc_egpu.admission.kept.earlier_runs import EarlierRuns
 from vc_egpu.core.model.cluster import PodUid
+from vc_egpu.core.profiles.table import WANTS_NOTHING, Wants
 from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.codec.cluster_codec import Document, Terms
 from vc_egpu.volcano.codec.pod_codec import claims_of
@@ -31,6 +33,9 @@ class Surroundings:
         """What software needs of nodes."""
         self.needs_revision = 0
         """Counts the tables of needs, as ``runtime_revision`` does RuntimeClasses."""
+        self.asked: Wants = WANTS_NOTHING
+        """What rules of placement ask of gangs."""
+        self.runs = EarlierRuns()
         self._budgets: dict[str, Budgets] = {}
         """By namespace."""
         self._claims: dict[ClaimKey, str] = {}
@@ -43,6 +48,12 @@ class Surroundings:
         """Another table of needs; it counts for templates that are read from now on."""
         self.environments = table
         self.needs_revision += 1
+
+    def ask(self, asked: Wants) -> bool:
+        """Rules of placement ask this of gangs from now on; whether that is something else."""
+        before, self.asked = self.asked, asked
+        self.runs.wanted = asked.earlier
+        return asked != before
 
     def put_budget(self, document: Document, *, deleted: bool) -> tuple[Selector, ...]:
         """A PodDisruptionBudget changed; returns whose pods, in its namespace, may be guarded otherwise."""

@@ -101,7 +101,8 @@ def has_all(mirror: Mirror, keys: Iterable[str], reports: Reports) -> dict[str, 
         told = condition_of(group.decoded)
         waits = told is None or told[0] != "True" or reports.says_it_waits(key)
         if waits or any(says_it_waits(member) for member in members):
-            found[key] = say.verdict(Placed(seated))
+            rule = group.plan.rule if group.plan is not None else ""
+            found[key] = say.verdict(Placed(seated, rule=rule))
     return found
 
 

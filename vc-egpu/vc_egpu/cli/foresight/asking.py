@@ -46,7 +46,9 @@ def is_volcano_job(document: Json) -> bool:
 def asked(document: Json, namespace: str, seen: Seen) -> Asked:
     """The gang that this object would be. Raises :class:`CannotForeseeError`."""
     try:
-        found = gang_of(_as_job(document, namespace), seen.table, seen.now, seen.environments)
+        job, wants = _as_job(document, namespace), seen.policy.profiles.wants
+        kind = "VolcanoJob" if is_volcano_job(document) else str(document.get("kind"))
+        found = gang_of(job, seen.table, seen.now, seen.environments, wants=wants, kind=kind)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CannotForeseeError(f"this manifest cannot be read: {error!r}") from error
     if not any(shape.asks or shape.options for _, _, shape in found.tasks):

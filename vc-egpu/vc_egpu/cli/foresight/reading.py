@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vc_egpu.admission import settings
@@ -12,6 +12,7 @@ from vc_egpu.admission.state.mirror import LOAD_ORDER, Mirror
 from vc_egpu.cli.foresight.flags import CannotForeseeError, NotAllowedError
 from vc_egpu.core.model.cluster import Instant, Snapshot
 from vc_egpu.core.model.policy import Policy
+from vc_egpu.core.profiles.table import NO_RULES, Table
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, Resource
 from vc_egpu.kube.watch import Change, ChangeKind, drop_managed_fields
@@ -20,6 +21,7 @@ from vc_egpu.report.snapshot_codec import SnapshotError, from_json
 from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.codec import trim
 from vc_egpu.volcano.needs.table import EnvironmentTable, TableError, shipped
+from vc_egpu.volcano.profiles.table import ProfilesError, table_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
@@ -64,7 +66,10 @@ def from_cluster(api: ApiConnection) -> Seen:
     :class:`CannotForeseeError`."""
     table = _table(api)
     policy, notes, levels = _policy(api)
+    profiles, more = _profiles(api)
+    policy, notes = replace(policy, profiles=profiles), [*notes, *more]
     mirror = Mirror(table, levels)
+    mirror.take_profiles(profiles.wants)
     try:
         arrived = {resource.plural: _listed(api, resource) for resource in WATCHED}
     except Forbidden as error:
@@ -126,6 +131,17 @@ def _past_moves(api: ApiConnection) -> Moves:
         return FORM.decode(text) if text else {}
     except (Forbidden, NotFound, ValueError):
         return {}
+
+
+def _profiles(api: ApiConnection) -> tuple[Table, list[str]]:
+    """The operator's table of placement, and what is not known of it."""
+    try:
+        found = api.get(CONFIG_MAPS, names.PLACEMENT_CONFIG_MAP, names.SYSTEM_NAMESPACE)
+        return table_of((found.get("data") or {}).get("placement.yaml") or ""), []
+    except NotFound:
+        return NO_RULES, []
+    except (Forbidden, ProfilesError) as error:
+        return NO_RULES, [f"no rule of placement is known: the cluster's table cannot be read ({error})"]
 
 
 def _policy(api: ApiConnection) -> tuple[Policy, list[str], tuple[str, ...]]:

@@ -48,6 +48,8 @@ def _answer(answer: Answer) -> list[RenderableType]:
     head.append(_WORDS[answer.outcome], style=_STYLES[answer.outcome])
     if answer.outcome == "waits":
         head.append(f" ({answer.reason})")
+    if answer.rule:
+        head.append(f", by the placement rule {answer.rule}")
     lines: list[RenderableType] = [head]
     for place in answer.places:
         members = f"{place.members} member{'s' if place.members != 1 else ''}"

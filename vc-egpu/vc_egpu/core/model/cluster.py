@@ -13,6 +13,7 @@ from vc_egpu.core.environments.needs import NO_FACTS, NO_NEEDS, Facts, Needs
 from vc_egpu.core.layouts.table import ANYWHERE, Held, Layout
 from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
+from vc_egpu.core.profiles.table import NO_TRAITS, Traits
 from vc_egpu.core.topology.groups import NO_GROUP, GroupRule
 from vc_egpu.core.topology.links import Ends, Near
 from vc_egpu.core.topology.network import Bound, Domain
@@ -346,8 +347,7 @@ class Pod:
     created: Instant = 0.0
     started: Instant | None = None
     finished: Instant | None = None
-    """When it failed or succeeded, by the clock of who decides (:mod:`.ends`). A running gang keeps a failed
-    member's cards for a while from then on."""
+    """When it ended, by the clock of who decides (:mod:`.ends`). From then on cards are kept."""
     gone_by: Instant | None = None
     """When a deleted pod should be gone: the end of its grace period (its deletionTimestamp)."""
     other_gates: tuple[str, ...] = ()
@@ -377,8 +377,7 @@ class Pod:
     stranded: bool = False
     """It left its cards as it was told, and for too long those have not been there to come back to."""
     subgroup: tuple[str, ...] = ()
-    """The subgroup of its gang that it is in: a word of :attr:`Gang.subgroups`, and what tells it from others
-    with that word; empty: none."""
+    """Its subgroup: a word of :attr:`Gang.subgroups`, and what tells it from others of it; empty: none."""
     runs_as: ShareClass | None = None
     """The class with which its cards were given, whatever its gang has become since; None: as its gang."""
 
@@ -422,6 +421,8 @@ class PlanInForce:
     """See :attr:`.plan.Admission.accounts`."""
     relieves: QueueName | None = None
     """See :attr:`.plan.Admission.relieves`."""
+    rule: str = ""
+    """See :attr:`.plan.Admission.rule`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,8 +513,7 @@ class Gang:
     bound: Bound | None = None
     """All its members have to be that near each other on the network; None: anywhere."""
     subgroups: Mapping[str, Bound | None] = field(default_factory=dict)
-    """How near the members of each subgroup have to be, by the first word of their names; None: as near as
-    may be."""
+    """How near members of each subgroup have to be, by the first word of its name; None: as may be."""
     partitions: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """By task of its template: the first word of its subgroups, and how many members each has; 0: all."""
     choice: str = ""
@@ -522,6 +522,8 @@ class Gang:
     """None: it was not moved, as far as its PodGroup tells."""
     restartable: bool = False
     """Its user says that it may be evicted and begun again, although it is not of low priority."""
+    traits: Traits = NO_TRAITS
+    """What rules of placement ask about, beyond what it asks for."""
 
     @property
     def is_bound(self) -> bool:

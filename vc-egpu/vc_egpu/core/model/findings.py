@@ -525,6 +525,8 @@ class Placed:
     """Members that had their place before."""
     tried: bool = True
     """Whether room was looked for those that wait. A plan that is carried out says nothing about them."""
+    rule: str = ""
+    """The operator's rule that said how they are placed; empty: none was for them."""
 
 
 @dataclass(frozen=True, slots=True)

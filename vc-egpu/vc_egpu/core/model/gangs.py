@@ -196,6 +196,7 @@ def mark_of(
         gang.most_per_node,
         gang.spares_since,
         gang.takes_free_room,
+        gang.traits,
         gang.bound,
         tuple(sorted(gang.subgroups.items(), key=lambda entry: entry[0])),
         tuple(sorted(gang.min_task_member.items())),

@@ -58,6 +58,8 @@ class Admission:
 
     choice: str = ""
     """The option that its members are planned with, where the PodGroup does not name it yet."""
+    rule: str = ""
+    """The rule of placement by which its members got their places; empty: none was for it."""
 
     @property
     def cause(self) -> Cause:

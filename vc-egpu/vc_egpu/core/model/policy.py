@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.core.model.cluster import Instant, PodShape, QueueName
+from vc_egpu.core.profiles.table import NO_RULES, Table, hour_of, is_within
 
 MAX_BACK_OFF_S: Final = 640.0
 """A gang that was rolled back is tried again after so long at most."""
@@ -104,9 +105,7 @@ class Moving:
 
     def is_time(self, now: Instant) -> bool:
         """Whether gangs may move now without a gang that fits because of it."""
-        begin, end = self.hours
-        hour = now % 86_400 / 3600
-        return begin <= hour < end if begin <= end else hour >= begin or hour < end
+        return is_within(self.hours, hour_of(now))
 
     @property
     def on(self) -> bool:
@@ -142,6 +141,8 @@ class Policy:
     """Bound on the victims' search; nearest (cheapest) first."""
     binpack: str = FULLEST
     """What :data:`BINPACK` means: one of :data:`BINPACK_RULES`."""
+    profiles: Table = NO_RULES
+    """Which work is placed otherwise. Its names are of :data:`PLACEMENTS` and :data:`BINPACK_RULES`."""
     recent: RecentUse = RecentUse()
     """By this and what they have now queues are ordered among each other."""
     mix: Mix = Mix()

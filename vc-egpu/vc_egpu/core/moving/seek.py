@@ -21,12 +21,14 @@ from vc_egpu.core.moving.movable import left_in_budget, movable, veto
 from vc_egpu.core.placing.measure import CARD_MILLI
 from vc_egpu.core.placing.outlook import Outlook, outlook_of
 from vc_egpu.core.placing.place import place
+from vc_egpu.core.placing.policies import goes_by
 from vc_egpu.core.placing.scores import OURS_RULE
 from vc_egpu.core.queues import caps
 from vc_egpu.core.room.hunt import Hunt
 from vc_egpu.core.room.preempt import make_room_by
 from vc_egpu.core.standing import lending
 from vc_egpu.core.standing.reservations import lacks_cards
+from vc_egpu.core.trial.profiles import profile_of
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Seated, Trial
 from vc_egpu.core.waiting import ready
@@ -69,7 +71,8 @@ def seek(trial: Trial, record: Recorder, *, complete: bool) -> None:
         pool = [view.gang.key for view in movable(trial) if _has_other(trial, view)] if waiting else []
         if any(_for_gang(trial, record, view, pool, left) for view in waiting):
             return
-    scores = trial.policy.binpack == OURS and bool(trial.policy.mix.classes)
+    chosen = trial.policy
+    scores = OURS in {chosen.binpack, *chosen.profiles.policies} and bool(chosen.mix.classes)
     if moving.for_fragments and moving.is_time(trial.now) and scores:
         _for_fragments(trial, record)
 
@@ -216,7 +219,8 @@ def _for_fragments(trial: Trial, record: Recorder) -> None:
 
 
 def _on(trial: Trial, rows: Sequence[int]) -> Iterator[_Leaving]:
-    """Gangs on these nodes that may move, first those of the first node. Replicas go one by one."""
+    """Gangs on these nodes that may move and go by that score, first those of the first node. Replicas go
+    one by one."""
     index, seen, count = trial.index, set[PodUid](), 0
     for row in rows:
         name = trial.ledger.names[row]
@@ -227,7 +231,8 @@ def _on(trial: Trial, rows: Sequence[int]) -> Iterator[_Leaving]:
             view = index.view(pod.gang).without(trial.leaving)
             part = (uid,) if view.gang.single else tuple(one.uid for one in view.placed)
             seen.update(part)
-            if veto(trial, view) is None and _has_other(trial, view):
+            scored = goes_by(OURS, trial.policy, profile_of(trial, view))
+            if scored and veto(trial, view) is None and _has_other(trial, view):
                 yield _Leaving(view, part)
                 count += 1
             if count == _MOST_TRIED:

@@ -16,13 +16,20 @@ from vc_egpu.core.books.between import Choice, deal
 from vc_egpu.core.books.capacity import Assignment, Need, candidates, places_up_to, pods_fitting, rooms
 from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.gangs import GangView, Member
-from vc_egpu.core.model.policy import SPREAD
 from vc_egpu.core.placing.nodes import Nodes
 from vc_egpu.core.placing.pack import Board, fill
-from vc_egpu.core.placing.policies import CardChoice, NodeOrder, card_choice, node_order, spreads_out
+from vc_egpu.core.placing.policies import (
+    CardChoice,
+    NodeOrder,
+    card_choice,
+    node_order,
+    spreads_out,
+    wants_spread,
+)
 from vc_egpu.core.placing.search import search, search_by_rules
 from vc_egpu.core.topology.network import Bound
 from vc_egpu.core.trial.levels import Part, Scope, Unit, held_to, present_rows, scopes
+from vc_egpu.core.trial.profiles import profile_of
 from vc_egpu.core.trial.trial import Seated, Trial
 
 THOROUGH: Final = 4000
@@ -55,7 +62,7 @@ def place(
     if not _goes_by_levels(trial, view, groups):
         return _place_within(trial, view, groups, 0, effort=effort, known=known)
     present = present_rows(trial, view, {member.key for member in members})
-    unit = _unit(groups, view.gang.bound, present)
+    unit = _unit(trial, view, groups, view.gang.bound, present)
     for scope, within in _scoped(trial, unit, groups, known=known):
         height = scope.height if unit.is_near else 0
         if view.gang.subgroups:
@@ -74,19 +81,22 @@ def _goes_by_levels(trial: Trial, view: GangView, groups: Sequence[Group]) -> bo
     members = len(view.placed) + sum(len(group.members) for group in groups)
     if not trial.ledger.network.is_told or view.gang.single or members < 2:
         return False
-    return _is_near(groups)
+    return _is_near(trial, view, groups)
 
 
-def _is_near(groups: Sequence[Group]) -> bool:
+def _is_near(trial: Trial, view: GangView, groups: Sequence[Group]) -> bool:
     """Whether members had better be near each other; rules between pods, and spreading, say otherwise."""
+    profile = profile_of(trial, view)
     return not any(
-        group.need.is_wide or group.need.speaks_of_domains or group.need.shape.node_policy == SPREAD
+        group.need.is_wide or group.need.speaks_of_domains or wants_spread(group.need, profile)
         for group in groups
     )
 
 
-def _unit(groups: Sequence[Group], bound: Bound | None, present: Sequence[int]) -> Unit:
-    return Unit([part_of(group) for group in groups], bound, present, _is_near(groups))
+def _unit(
+    trial: Trial, view: GangView, groups: Sequence[Group], bound: Bound | None, present: Sequence[int]
+) -> Unit:
+    return Unit([part_of(group) for group in groups], bound, present, _is_near(trial, view, groups))
 
 
 def part_of(group: Group) -> Part:
@@ -125,7 +135,9 @@ def _place_within(
     if are_exact(groups) or effort <= 0:
         return None
     listed = [(group.members, group.need, group.mask) for group in groups]
-    found = (search_by_rules if wide else search)(trial, listed, effort, known=known)
+    found = (search_by_rules if wide else search)(
+        trial, listed, effort, profile=profile_of(trial, view), known=known
+    )
     if found is None:
         return None
     return tuple(trial.seat(member, need, row, assignment) for member, need, row, assignment in found)
@@ -154,7 +166,9 @@ def _place_subgroups(
         if len(tries) == len(done):
             subgroup, its = parts[len(done)]
             present = present_rows(trial, view, keys, subgroup) if subgroup else []
-            unit = _unit(its, view.gang.subgroups.get(subgroup[0]) if subgroup else None, present)
+            unit = _unit(
+                trial, view, its, view.gang.subgroups.get(subgroup[0]) if subgroup else None, present
+            )
             tries.append(_ways(trial, view, its, unit, height, effort=effort, known=known))
         seated = next(tries[-1], None) if left else None
         if seated is not None:
@@ -192,12 +206,12 @@ def subgroups_with_room(trial: Trial, view: GangView, members: Sequence[Member])
     wanted = sum(1 for name in _by_subgroup(groups) if name)
     present = present_rows(trial, view, {member.key for member in members})
     most = 0
-    for scope in scopes(trial, _unit(groups, view.gang.bound, present)):
+    for scope in scopes(trial, _unit(trial, view, groups, view.gang.bound, present)):
         within = _narrowed(groups, scope.mask)
         found: list[Seated] = []
         count = 0
         for name, its in sorted(_by_subgroup(within).items(), key=lambda part: (-_count(part[1]), part[0])):
-            unit = _unit(its, view.gang.subgroups.get(name[0]), ()) if name else None
+            unit = _unit(trial, view, its, view.gang.subgroups.get(name[0]), ()) if name else None
             seated = next(_ways(trial, view, its, unit, 0, effort=0, known=False), None) if unit else None
             found += seated or ()
             count += seated is not None
@@ -249,7 +263,7 @@ def _held(
 ) -> list[Group]:
     """The groups with no nodes but those of the domain that they have to be in."""
     present = present_rows(trial, view, subgroup=subgroup) if bound is not None else []
-    held = held_to(trial, _unit(groups, bound, present))
+    held = held_to(trial, _unit(trial, view, groups, bound, present))
     return _narrowed(groups, held) if held is not None else [*groups]
 
 
@@ -346,7 +360,7 @@ def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = Fa
     """
     need = group.need
     wanted = len(group.members)
-    cards, order = card_choice(need, trial.policy), node_order(view, need, trial.policy)
+    cards, order = _choices(trial, view, need)
     rows = candidates(trial.ledger, need, group.mask)
     if need.is_wide:
         return _place_by_rules(trial, view, group, rows)
@@ -366,6 +380,12 @@ def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = Fa
     return seated
 
 
+def _choices(trial: Trial, view: GangView, need: Need) -> tuple[CardChoice, NodeOrder]:
+    """How members of this gang are placed: by their own word, by the rule for the gang, or as ever."""
+    profile = profile_of(trial, view)
+    return card_choice(need, trial.policy, profile), node_order(view, need, trial.policy, profile)
+
+
 def _scores(order: NodeOrder, nodes: Nodes) -> Ints:
     """The policy's, below what the pods themselves prefer."""
     scores = order.scores(nodes)
@@ -382,13 +402,12 @@ def _place_by_rules(trial: Trial, view: GangView, group: Group, rows: Ints) -> l
     room, calm = rooms(ledger, need, rows)
     rows, room, calm = rows[room > 0], room[room > 0], calm[room > 0]
     nodes = Nodes(trial, view, need, rows)
-    order = node_order(view, need, trial.policy)
+    cards, order = _choices(trial, view, need)
     rank = np.empty(len(rows), np.int64)
     rank[np.lexsort((nodes.ranks(), _scores(order, nodes)))] = np.arange(len(rows))
     there = trial.rows_of(view)
     taken = np.array([there.get(row, 0) for row in rows.tolist()], np.int64)
     choice = Choice(rows, room, calm, rank, taken if spreads_out(order) else None)
-    cards = card_choice(need, trial.policy)
     while True:
         dealt = deal(ledger, need, choice, len(group.members))
         found: dict[int, list[Assignment]] = {}

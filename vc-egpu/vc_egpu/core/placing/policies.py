@@ -3,6 +3,7 @@
 A policy has two halves, which a pod may name apart: the order of nodes, and the choice of cards on a node.
 :mod:`.place`, :mod:`.pack` and :mod:`.search` ask the same object. No other module knows a policy by name.
 Users name a policy of :data:`TABLE`. What its ``binpack`` means is the operator's choice among :data:`RULES`.
+Where they name none, a rule of the operator's may (:mod:`vc_egpu.core.profiles.table`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from vc_egpu.core.placing.scores import (
     packing,
 )
 from vc_egpu.core.placing.slot import Scene, Slot
+from vc_egpu.core.profiles.table import NO_PROFILE, Profile
 
 
 class NodeOrder(Protocol):
@@ -243,24 +245,54 @@ ROOMIEST: Final[CardChoice] = _ByKey(_roomiest)
 """Users cannot name it: the cards that take most further shares like this first. It keeps the most room."""
 
 
-def card_choice(need: Need, chosen: Policy) -> CardChoice:
-    """The choice of cards that the pods ask for. By default several whole cards go by links, else binpack."""
-    cards = _asked(need.shape.card_policy, chosen, BINPACK).cards
-    return _ByLinks(cards) if _linked(need.shape.card_policy, need) else cards
+def card_choice(need: Need, chosen: Policy, profile: Profile = NO_PROFILE) -> CardChoice:
+    """The choice of cards that the pods ask for, else a rule. By default whole cards go by links, else
+    binpack."""
+    own = need.shape.card_policy
+    cards = _asked(own, profile.cards, chosen, BINPACK).cards
+    return _ByLinks(cards) if _linked(own, profile.cards, need) else cards
 
 
-def node_order(view: GangView, need: Need, chosen: Policy) -> NodeOrder:
-    """The order of nodes that the pods ask for. By default replicas of a high-priority service are spread."""
+def node_order(view: GangView, need: Need, chosen: Policy, profile: Profile = NO_PROFILE) -> NodeOrder:
+    """The order of nodes that the pods ask for, else a rule. By default replicas of a high-priority service
+    are spread."""
+    own = need.shape.node_policy
     service = view.gang.single and view.gang.share_class is ShareClass.HIGH
-    order = _asked(need.shape.node_policy, chosen, SPREAD if service and need.uses_cards else BINPACK).nodes
-    return _ByReach(order) if _linked(need.shape.node_policy, need) else order
+    default = SPREAD if service and need.uses_cards else BINPACK
+    order = _asked(own, profile.nodes, chosen, default).nodes
+    return _ByReach(order) if _linked(own, profile.nodes, need) else order
 
 
-def _linked(name: str, need: Need) -> bool:
-    """Whether links decide: the pods say so, or say nothing and ask for several whole cards at once."""
-    if name in TABLE:
+def wants_spread(need: Need, profile: Profile) -> bool:
+    """Whether pods, or a rule, say that members are to be spread over nodes."""
+    own = need.shape.node_policy
+    return (own if own in policy.PLACEMENTS else profile.nodes) == policy.SPREAD
+
+
+def follows(need: Need, profile: Profile) -> bool:
+    """Whether a rule has a say in where such pods go: they do not name all that it speaks of."""
+    halves = ((need.shape.node_policy, profile.nodes), (need.shape.card_policy, profile.cards))
+    said = [(own, ruled) for own, ruled in halves if ruled]
+    return not said or any(
+        own not in policy.PLACEMENTS or (own == policy.BINPACK and ruled in RULES) for own, ruled in said
+    )
+
+
+def goes_by(name: str, chosen: Policy, profile: Profile) -> bool:
+    """Whether this meaning of binpack places such work, its nodes or its cards."""
+    return name in {_meaning(profile.nodes, chosen), _meaning(profile.cards, chosen)}
+
+
+def _meaning(ruled: str, chosen: Policy) -> str:
+    return ruled if ruled in RULES else chosen.binpack
+
+
+def _linked(name: str, ruled: str, need: Need) -> bool:
+    """Whether links decide: pods or a rule say so, or nothing is named for several whole cards."""
+    said = name if name in policy.PLACEMENTS else ruled
+    if said in TABLE:
         return False
-    return name == policy.TOPOLOGY or any(ask.alone and ask.cards > 1 for ask in need.asks)
+    return said == policy.TOPOLOGY or any(ask.alone and ask.cards > 1 for ask in need.asks)
 
 
 def spreads_out(order: NodeOrder) -> bool:
@@ -268,6 +300,8 @@ def spreads_out(order: NodeOrder) -> bool:
     return order is SPREAD.nodes or (isinstance(order, _ByReach) and spreads_out(order.otherwise))
 
 
-def _asked(name: str, chosen: Policy, default: Placement) -> Placement:
-    asked = TABLE.get(name, default)
-    return RULES.get(chosen.binpack, BINPACK) if asked is BINPACK else asked
+def _asked(name: str, ruled: str, chosen: Policy, default: Placement) -> Placement:
+    """What pods name counts before what a rule names. A rule's meaning of binpack holds where pods name
+    binpack, too."""
+    asked = TABLE.get(name) or TABLE.get(ruled) or (BINPACK if ruled in RULES else default)
+    return RULES.get(_meaning(ruled, chosen), BINPACK) if asked is BINPACK else asked

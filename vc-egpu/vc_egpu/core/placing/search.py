@@ -25,9 +25,9 @@ from vc_egpu.core.books.capacity import (
 from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.gangs import Member
 from vc_egpu.core.model.neighbours import Mark
-from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.placing.pack import Board, fill
-from vc_egpu.core.placing.policies import card_choice
+from vc_egpu.core.placing.policies import CardChoice, card_choice
+from vc_egpu.core.profiles.table import NO_PROFILE, Profile
 from vc_egpu.core.trial.trial import Seated, Trial
 
 MAX_NODES: Final = 48
@@ -44,6 +44,7 @@ def search(
     groups: Sequence[tuple[tuple[Member, ...], Need, Flags]],
     steps: int,
     *,
+    profile: Profile = NO_PROFILE,
     known: bool = False,
 ) -> list[Found] | None:
     """A place for every member, or None where none was found within ``steps`` tries. Books nothing.
@@ -59,7 +60,9 @@ def search(
     most = steps if known else min(steps, trial.effort.steps(len(nodes)))
     if most <= 0:
         return None
-    hunt = _Hunt([need for _, need, _ in groups], members, nodes, most, trial.policy)
+    needs = [need for _, need, _ in groups]
+    cards = [card_choice(need, trial.policy, profile) for need in needs]
+    hunt = _Hunt(needs, cards, members, nodes, most)
     found = hunt.found if hunt.descend(0) else None
     trial.effort.searched(most - hunt.steps, len(nodes))
     return found
@@ -197,13 +200,13 @@ class _Hunt:
     def __init__(
         self,
         needs: list[Need],
+        cards: list[CardChoice],
         members: list[tuple[Member, int]],
         nodes: list[_Node],
         steps: int,
-        policy: Policy,
     ) -> None:
         self._needs = needs
-        self._policy = policy
+        self._cards = cards
         self._members = members
         self._nodes = nodes
         self.steps = steps
@@ -228,7 +231,7 @@ class _Hunt:
             if state in tried or not node.fits(group, need):
                 continue
             tried.add(state)
-            if self._try_node(depth, member, need, node):
+            if self._try_node(depth, member, group, node):
                 return True
             node.mark = state  # it is as it was
             if self.steps <= 0:
@@ -243,9 +246,10 @@ class _Hunt:
             node.mark = self._numbers.setdefault(state, len(self._numbers))
         return node.mark
 
-    def _try_node(self, depth: int, member: Member, need: Need, node: _Node) -> bool:
+    def _try_node(self, depth: int, member: Member, group: int, node: _Node) -> bool:
+        need = self._needs[group]
         node.apply(need, 1)
-        for assignment in self._choices(need, node):
+        for assignment in self._choices(group, node):
             self.steps -= 1
             if self.steps <= 0:
                 break
@@ -258,14 +262,13 @@ class _Hunt:
         node.apply(need, -1)
         return False
 
-    def _choices(self, need: Need, node: _Node) -> list[Assignment]:
+    def _choices(self, group: int, node: _Node) -> list[Assignment]:
         """The ways to seat a pod on the node. Containers with asks of their own multiply them: what could
         never be tried is not even listed."""
+        need = self._needs[group]
         if not need.asks:
             return [()]
-        with closing(
-            node.board.choices(need, card_choice(need, self._policy), distinct=self._distinct)
-        ) as choices:
+        with closing(node.board.choices(need, self._cards[group], distinct=self._distinct)) as choices:
             listed = list(islice(choices, max(0, self.steps)))
         self.steps -= len(listed) // _LISTED_PER_STEP
         return listed
@@ -276,6 +279,7 @@ def search_by_rules(
     groups: Sequence[tuple[tuple[Member, ...], Need, Flags]],
     steps: int,
     *,
+    profile: Profile = NO_PROFILE,
     known: bool = False,
 ) -> list[Found] | None:
     """The same where rules between pods speak of more than one node: then the order of members counts.
@@ -287,7 +291,8 @@ def search_by_rules(
     rows = [candidates(trial.ledger, need, mask) for _, need, mask in groups]
     nodes = max(map(len, rows))
     most = steps if known else min(steps, trial.effort.steps(max(nodes, MAX_NODES)))
-    hunt = _RuleHunt(trial, groups, rows, most)
+    cards = [card_choice(need, trial.policy, profile) for _, need, _ in groups]
+    hunt = _RuleHunt(trial, groups, cards, rows, most)
     done = most > 0 and hunt.descend()
     found = hunt.found() if done else None
     hunt.take_back()
@@ -302,11 +307,13 @@ class _RuleHunt:
         self,
         trial: Trial,
         groups: Sequence[tuple[tuple[Member, ...], Need, Flags]],
+        cards: Sequence[CardChoice],
         rows: Sequence[Ints],
         steps: int,
     ) -> None:
         self._trial = trial
         self._groups = groups
+        self._cards = cards
         self._rows = rows
         self.steps = steps
         self._left = [len(members) for members, _, _ in groups]
@@ -355,7 +362,7 @@ class _RuleHunt:
         trial.unseat(before)
         assignments: list[Assignment] = [()] * count
         if need.asks:
-            assignments = fill(Board(trial.ledger, row, trial), need, count, card_choice(need, trial.policy))
+            assignments = fill(Board(trial.ledger, row, trial), need, count, self._cards[group])
         if len(assignments) < count:
             trial.reseat(before)
             return False

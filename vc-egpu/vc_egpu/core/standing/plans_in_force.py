@@ -143,7 +143,7 @@ def _review_one(trial: Trial, record: Recorder, view: GangView, claim: Claim) ->
     elif not plan.victims:
         record.waits(view, _carried_out(view))
     elif not dozing and _leave_room(trial, view, claim, going):
-        verdict = say.verdict(Placed(len(view.planned), len(view.waiting), tried=False))
+        verdict = say.verdict(Placed(len(view.planned), len(view.waiting), tried=False, rule=plan.rule))
         record.turns_ready(Readiness(view.gang.key, plan.plan_id), verdict)
     else:
         record.waits(
@@ -185,10 +185,11 @@ def makes_room(
 
 def _carried_out(view: GangView) -> Verdict:
     """The gates of a plan fall: the same words as when it was made, but for who is not in it."""
-    plan_id = view.gang.plan.plan_id if view.gang.plan is not None else ""
+    plan = view.gang.plan
+    plan_id, rule = (plan.plan_id, plan.rule) if plan is not None else ("", "")
     there = sum(pod.plan_id != plan_id for pod in (*view.placed, *view.succeeded))
     placed = len(view.planned) + view.carried
-    return say.verdict(Placed(placed, len(view.waiting), there, tried=False))
+    return say.verdict(Placed(placed, len(view.waiting), there, tried=False, rule=rule))
 
 
 def _void(trial: Trial, view: GangView, claim: Claim, going: list[PodUid], dozing: list[PodUid]) -> str:

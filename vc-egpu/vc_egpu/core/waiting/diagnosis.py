@@ -110,9 +110,9 @@ def making_room(
     )
 
 
-def placed(view: GangView, members: int, surplus: int) -> Placed:
-    """So many of the gang's members get their place now."""
-    return Placed(members, surplus, there=len(view.placed) + len(view.succeeded))
+def placed(view: GangView, members: int, surplus: int, rule: str = "") -> Placed:
+    """So many of the gang's members get their place now, by this rule of placement."""
+    return Placed(members, surplus, there=len(view.placed) + len(view.succeeded), rule=rule)
 
 
 def above_minimum(view: GangView, waiting: int, why: Finding) -> AboveMinimum:

@@ -577,11 +577,16 @@ def _placed(finding: findings.Placed) -> Said:
     surplus = finding.surplus
     if finding.there:
         text += f", {finding.there + finding.members} in all"
+    if finding.rule:
+        text += f", by the placement rule {finding.rule}"
     if surplus and finding.tried:
         text += f"; {surplus} above the minimum {'waits' if surplus == 1 else 'wait'} for room"
     elif surplus:
         text += f"; {surplus} above the minimum {_are(surplus)} tried next"
-    return Reason.ADMITTED, text, {"placed": finding.members, SURPLUS_NUMBER: surplus}
+    numbers: Numbers = {"placed": finding.members, SURPLUS_NUMBER: surplus}
+    if finding.rule:
+        numbers["rule"] = finding.rule
+    return Reason.ADMITTED, text, numbers
 
 
 @_said.register

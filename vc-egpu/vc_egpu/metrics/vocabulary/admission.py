@@ -34,6 +34,18 @@ HYPERNODES_WRONG: Final = _process(
     "egpu_hypernodes_wrong", "gauge", (),
     "HyperNodes of which something is left out. The log and `kubectl egpu doctor` say what is wrong.",
 )  # fmt: skip
+ENVIRONMENTS_BROKEN: Final = _process(
+    "egpu_admission_environments_broken", "gauge", (),
+    "1: the table of what software needs cannot be read now, the last good one stays in force.",
+)  # fmt: skip
+PLACEMENT_BROKEN: Final = _process(
+    "egpu_admission_placement_broken", "gauge", (),
+    "1: the table of placement rules cannot be read now, the last good one stays in force.",
+)  # fmt: skip
+GANGS_PLACED: Final = _process(
+    "egpu_gangs_placed_by_rule_total", "counter", ("rule",),
+    "Plans made for gangs by each rule of the table of placement.",
+)  # fmt: skip
 OPERATIONS: Final = _process(
     "egpu_admission_operations_total", "counter", ("operation",), "What this leader has done."
 )
@@ -94,6 +106,9 @@ PROCESS: Final = (
     REACTION_SECONDS,
     MIRROR_BEHIND_SECONDS,
     HYPERNODES_WRONG,
+    ENVIRONMENTS_BROKEN,
+    PLACEMENT_BROKEN,
+    GANGS_PLACED,
     OPERATIONS,
     WRITES_REFUSED,
     PODS_LET_GO,

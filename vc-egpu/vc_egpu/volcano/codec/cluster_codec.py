@@ -8,7 +8,7 @@ gets a problem too.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -99,6 +99,8 @@ class DecodedGroup:
     """Its ``minResources`` name cards: true before any of its pods is there."""
     subgroups: tuple[SubgroupPolicy, ...] = ()
     """Which members are in subgroups."""
+    labels: Document = field(default_factory=dict)
+    """The PodGroup's own."""
     annotation_bytes: int = 0
     """All its annotations but the plan and the claim (:mod:`vc_egpu.volcano.room`): a plan ends the claim."""
 
@@ -334,6 +336,7 @@ def group(document: Document) -> DecodedGroup:
         priority_class=spec.get("priorityClassName") or "",
         asks=asked_in(spec.get("minResources") or {}) is not None,
         subgroups=policies,
+        labels=metadata.get("labels") or {},
         annotation_bytes=room.size({k: v for k, v in annotations.items() if k not in _LARGE}),
     )
 

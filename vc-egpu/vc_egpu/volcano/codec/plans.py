@@ -99,6 +99,7 @@ class _WirePlan(BaseModel):
     relieves: Annotated[str, Field(max_length=253)] = ""
     accounts: Annotated[tuple[_AccountRow, ...], Field(max_length=_MOST_ACCOUNTS)] = ()
     costly: bool = False
+    rule: Annotated[str, Field(max_length=63)] = ""
     nodes: Annotated[
         tuple[
             tuple[Annotated[str, Field(min_length=1, max_length=253)], Annotated[str, Field(max_length=16)]],
@@ -142,6 +143,8 @@ class PlanRecord:
     costly: bool = False
     """Others went for it, or for members that have not been bound yet. A plan that is ready has no victims
     any more, and still had its price."""
+    rule: str = ""
+    """The operator's rule by which its members were placed; empty: none."""
 
     def __post_init__(self) -> None:
         if self.state == "waiting" and not self.victims:
@@ -219,6 +222,7 @@ def encode(record: PlanRecord, nodes: Mapping[NodeName, Node]) -> str:
         relieves=record.relieves or "",
         accounts=tuple(_account_row(account) for account in record.accounts[:_MOST_ACCOUNTS]),
         costly=record.costly,
+        rule=record.rule,
         nodes=tuple(tables.nodes),
         shapes=tuple(tables.shapes),
         tasks={task: tuple(rows) for task, rows in tasks.items()},
@@ -271,6 +275,7 @@ def decode(text: str, nodes: Mapping[NodeName, Node]) -> PlanRecord:
             relieves=QueueName(wire.relieves) if wire.relieves else None,
             accounts=tuple(Account(*row) for row in wire.accounts),
             costly=wire.costly,
+            rule=wire.rule,
             created=wire.created,
             lost=frozenset(lost),
         )

@@ -9,6 +9,7 @@ from vc_egpu.admission.inqueue.enqueue import template
 from vc_egpu.admission.serving.foresight.questions import QuestionError
 from vc_egpu.core.model.cluster import Gang, Instant, QueueName, ShareClass
 from vc_egpu.core.model.gangs import task_counts
+from vc_egpu.core.profiles.table import WANTS_NOTHING, Wants
 from vc_egpu.volcano.api.paths import problem_of
 from vc_egpu.volcano.needs.table import EnvironmentTable
 from vc_egpu.volcano.network.bounds import bound_of, partitions_of, policies_of_tasks
@@ -22,14 +23,21 @@ MOST_MEMBERS: Final = 1024
 
 
 def asked(
-    job: Json, namespace: str, table: ModelTable, now: Instant, environments: EnvironmentTable | None = None
+    job: Json,
+    namespace: str,
+    table: ModelTable,
+    now: Instant,
+    environments: EnvironmentTable | None = None,
+    *,
+    wants: Wants = WANTS_NOTHING,
 ) -> Asked:
     """The gang and its members. Raises :class:`QuestionError` for what is no Job with cards.
 
     ``namespace`` is that of a Job that names none. ``environments``: see :func:`.enqueue.template`.
+    ``wants``: what rules of placement ask of gangs.
     """
     try:
-        found = gang_of(_completed(job, namespace), table, now, environments)
+        found = gang_of(_completed(job, namespace), table, now, environments, wants=wants)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, QuestionError):
             raise
@@ -45,9 +53,17 @@ def asked(
 
 
 def gang_of(
-    job: Json, table: ModelTable, now: Instant, environments: EnvironmentTable | None = None
+    job: Json,
+    table: ModelTable,
+    now: Instant,
+    environments: EnvironmentTable | None = None,
+    *,
+    wants: Wants = WANTS_NOTHING,
+    kind: str = "VolcanoJob",
 ) -> Asked:
     """The gang of a Job whose pods are marked as ours; without members where its pods cannot be read.
+
+    ``kind``: of what makes its pods, as rules of placement name it.
 
     Raises ``AttributeError``, ``KeyError``, ``TypeError`` or ``ValueError`` for what is no Job.
     """
@@ -70,8 +86,15 @@ def gang_of(
         bound=bound_of(spec.get("networkTopology")),
         subgroups={policy.name: policy.bound for policy in policies},
         partitions=partitions_of(policies, [task for task, _, _ in found.rows]),
+        traits=wants.traits(kind, _labels(job)),
     )
     return Asked(gang, found.rows)
+
+
+def _labels(job: Json) -> list[tuple[str, str]]:
+    """Those of the Job and of its pods."""
+    metadata = [job["metadata"], *(task["template"].get("metadata") or {} for task in job["spec"]["tasks"])]
+    return [(key, str(value)) for one in metadata for key, value in (one.get("labels") or {}).items()]
 
 
 def _completed(job: Json, namespace: str) -> dict[str, Any]:

@@ -133,7 +133,7 @@ class WhatIf:
         table = view.table if view.table.models else _table_of(snapshot)
         try:
             job, changes = read(_json(body))
-            gang = asked(job, "default", table, now, view.environments)
+            gang = asked(job, "default", table, now, view.environments, wants=view.policy.profiles.wants)
             if refused := _refused(gang, changes, snapshot, reader):
                 return Answer(403, f"{refused}\n".encode())
             if gang.gang.key in snapshot.gangs:

@@ -1,0 +1,122 @@
+"""What earlier runs of the same Job showed: counted here from its pods, kept for the next leader.
+
+The loop owns it, and tells it of each change of a pod. It costs nothing while no rule of placement asks.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vc_egpu.admission.kept.keeper import Form
+from vc_egpu.core.model.cluster import Instant, PodPhase
+from vc_egpu.core.profiles.runs import MOST_S, NO_HABIT, Habit, ended, job_of
+from vc_egpu.volcano.codec.cluster_codec import Owner
+from vc_egpu.volcano.codec.pod_codec import DecodedPod
+
+MOST_JOBS: Final = 2000
+"""Those that ended last are kept."""
+MOST_BYTES: Final = 256 * 1024
+"""Names may be long: the oldest Jobs are left out of what is written then."""
+_MOST_PODS: Final = 100
+_LONGEST: Final = 600
+_HELD: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    pods: int = Field(strict=True, ge=1, le=_MOST_PODS)
+    held_s: float = Field(ge=0, le=MOST_S, allow_inf_nan=False)
+
+
+class _Kept(BaseModel):
+    """The document."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    version: int = Field(ge=1, le=1)
+    jobs: dict[str, _Row] = {}
+
+
+Runs = Mapping[str, Habit]
+"""Habits by Job; those that ended last come last."""
+
+
+class EarlierRuns:
+    """The habits of Jobs. Without ``wanted`` nothing is counted."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._habits: dict[str, Habit] = {}
+        self._told: Runs | None = {}
+
+    @property
+    def habits(self) -> Runs:
+        """A copy that stays as it is: the same one until another pod is counted."""
+        if self._told is None:
+            self._told = dict(self._habits)
+        return self._told
+
+    def of(self, namespace: str, owner: Owner | None) -> Habit:
+        """What earlier runs of the Job showed that makes these pods; nothing for other makers."""
+        if owner is None or owner.kind != "Job":
+            return NO_HABIT
+        return self._habits.get(job_of(namespace, _kind(owner), owner.name), NO_HABIT)
+
+    def change(self, before: DecodedPod | None, now: DecodedPod, at: Instant | None) -> None:
+        """A managed pod changed. ``at``: now; None: it is not known."""
+        if not self.wanted or before is None or now.owner is None or now.owner.kind != "Job":
+            return
+        pod = now.pod
+        if pod.phase is not PodPhase.SUCCEEDED or before.pod.phase not in _HELD or not pod.shape.asks:
+            return
+        over, since = pod.finished or at, pod.started or before.pod.started
+        if over is None or since is None or over < since:
+            return
+        job = job_of(pod.namespace, _kind(now.owner), now.owner.name)
+        self._habits[job] = ended(self._habits.pop(job, NO_HABIT), over - since)
+        self._told = None
+        while len(self._habits) > MOST_JOBS:
+            del self._habits[next(iter(self._habits))]
+
+    def begin(self, kept: Runs) -> None:
+        """Go on from what an earlier leader learned."""
+        self._habits, self._told = {**kept, **self._habits}, None
+
+
+def encode(habits: Runs) -> str:
+    """The habits as text of :data:`MOST_BYTES` at most: of those that ended last."""
+    jobs = list(habits.items())
+    while True:
+        rows = {job: {"pods": one.pods, "held_s": round(one.held_s, 1)} for job, one in jobs}
+        text = json.dumps({"version": 1, "jobs": rows}, separators=(",", ":"))
+        if len(text.encode()) <= MOST_BYTES or not jobs:
+            return text
+        jobs = jobs[-(len(jobs) // 2) :] if len(jobs) > 1 else []
+
+
+def decode(text: str) -> Runs:
+    """The habits in a text. Raises ``ValueError``."""
+    try:
+        kept = _Kept.model_validate_json(text)
+    except ValidationError as error:
+        raise ValueError(error.errors()[0]["msg"]) from error
+    if len(kept.jobs) > MOST_JOBS or any(len(job) > _LONGEST for job in kept.jobs):
+        raise ValueError("it has too many Jobs, or too long names")
+    return {job: Habit(row.pods, row.held_s) for job, row in kept.jobs.items()}
+
+
+FORM: Final = Form[Runs](
+    key="earlier-runs.json",
+    encode=encode,
+    decode=decode,
+    every_s=300.0,
+    nothing={},
+    unread="what earlier runs of Jobs showed is not known",
+)
+
+
+def _kind(owner: Owner) -> str:
+    return "VolcanoJob" if owner.is_volcano_job else owner.kind

@@ -1,0 +1,1 @@
+"""The operator's table of how work is placed: see the README."""

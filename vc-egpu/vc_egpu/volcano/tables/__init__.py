@@ -1,0 +1,1 @@
+"""Operators' tables in files, followed while the process runs: see the README."""
