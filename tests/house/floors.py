@@ -139,6 +139,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "live",
         "tenant",
         "sites",
+        "jobs_api",
         "foresight",
         "submit",
         "sizing",
@@ -208,8 +209,9 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
             "usage",
         }
     ),
-    # The page shows what the commands show. The command line starts it by its name, as all processes.
-    "page": frozenset({"core", "volcano", "kube", "report", "cli"}),
+    # The page shows what the commands show, and asks the leader as they do. The command line starts it by its
+    # name, as all processes.
+    "page": frozenset({"core", "volcano", "kube", "report", "cli", "jobsapi"}),
 }
 """By package of ``vc_egpu``, which other packages it may import."""
 OF_THE_NODE: Final = frozenset({"core", "metrics", "volcano", "kube"})

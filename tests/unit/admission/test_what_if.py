@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from unit.admission.test_templates import job
-from vc_egpu.admission.serving.foresight.callers import QUESTIONS_AT_ONCE
+from vc_egpu.admission.serving.callers import QUESTIONS_AT_ONCE
 from vc_egpu.admission.serving.foresight.what_if import WhatIf
 from vc_egpu.admission.view import View
 from vc_egpu.core.model.cluster import (

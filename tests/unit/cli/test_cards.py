@@ -4,7 +4,10 @@ import orjson
 import pytest
 from unit.cli import documents as docs
 from vc_egpu.cli.live import forms
-from vc_egpu.cli.views import cards, render
+from vc_egpu.cli.views import cards, others, render
+from vc_egpu.jobsapi.client import JobsClient
+from vc_egpu.kube.server import Answer as HttpAnswer
+from vc_egpu.kube.server import GetServer
 from vc_egpu.volcano.words.annotations import Cards, NodeCard
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.volcano.words.names import CARDS, CORDONED_CARDS
@@ -215,3 +218,30 @@ def test_three_kinds_of_cards_and_their_slices_stand_in_one_table() -> None:
     title, *rows = shown(report).splitlines()
     assert "SLICE" in title and "SET" not in title
     assert [word in row for row in rows for word in ("vir05_1c_16g",)].count(True) == 1
+
+
+def test_a_tenant_sees_what_others_hold_where_the_jobs_api_tells() -> None:
+    nodes = [docs.node("n1", docs.card("GPU-a", held=("uid-ml-train-0", "uid-web-chat-0")))]
+    pods = [docs.pod("train-0", cards={"GPU-a": (1024, 10)})]
+    report = cards.report(nodes, pods, partial="you may list pods in namespace ml only")
+    assert "1024+? of 98304" in shown(report)
+    card = {"index": 0, "model": "h20", "memory_mib": 98304, "takes_shares": True}
+    view = {
+        "revision": 1, "everything": False, "namespaces": ["ml"], "queues": [], "waiting": [],
+        "nodes": [{"name": "n1", "cards": [{**card, "held_by_others": {"pods": 3, "memory_mib": 2000}}]}],
+        "waiting_of_others": 0, "is_cut_short": False,
+    }  # fmt: skip
+    said = [HttpAnswer(200, orjson.dumps(view), "application/json")]
+    server = GetServer(("127.0.0.1", 0), lambda _: said[0]).start()
+    try:
+        url = f"http://127.0.0.1:{server.port}"
+        text = shown(others.with_others(report, JobsClient(url, "ann"), "ml"))
+        assert "3024 of 98304" in text
+        assert "3 pods of others" in text
+        assert "+?" not in text
+        said[0] = HttpAnswer(429, b"")
+        text = shown(others.with_others(report, JobsClient(url, "ann"), "ml"))
+        assert "1024+? of 98304" in text
+        assert "what others hold is not known" in text
+    finally:
+        server.stop()

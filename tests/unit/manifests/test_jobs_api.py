@@ -20,8 +20,20 @@ def test_it_adds_itself_and_changes_nothing(objects: tuple[Json, ...]) -> None:
     assert {key for key in plain if new.get(key) != plain[key]} == set()
     kinds = ("ServiceAccount", "Service", "Deployment", "NetworkPolicy")
     more = {("ConfigMap", "vc-egpu-catalogue"), ("NetworkPolicy", f"{NAME}-asks")}
-    more |= {("Service", LEADER), ("NetworkPolicy", LEADER)}
     assert set(new) - set(plain) == {(kind, NAME) for kind in kinds} | more
+
+
+@pytest.mark.parametrize("name", [NAME, "vc-egpu-ui"])
+def test_the_network_lets_those_ask_the_leader_that_are_told_of_it(name: str) -> None:
+    objects = composed(name.removeprefix("vc-egpu-"))
+    policies = {one["metadata"]["name"]: one["spec"] for one in of_kind(objects, "NetworkPolicy")}
+    (found,) = (one for one in of_kind(objects, "Deployment") if one["metadata"]["name"] == name)
+    labels = found["spec"]["template"]["metadata"]["labels"]
+    ((sender,),) = (rule["from"] for rule in policies[LEADER]["ingress"])
+    assert sender["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policies[f"{name}-asks"]["podSelector"]["matchLabels"].items() <= labels.items()
+    ((receiver,),) = (rule["to"] for rule in policies[f"{name}-asks"]["egress"])
+    assert receiver["podSelector"] == policies[LEADER]["podSelector"]
 
 
 def test_it_has_no_rights_and_no_token(objects: tuple[Json, ...]) -> None:

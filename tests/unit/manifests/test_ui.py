@@ -17,7 +17,7 @@ def test_it_adds_itself_and_changes_nothing(objects: tuple[Json, ...]) -> None:
     new = {(one["kind"], one["metadata"]["name"]): one for one in objects}
     assert {key for key in plain if new.get(key) != plain[key]} == set()
     kinds = ("ServiceAccount", "Service", "Deployment", "NetworkPolicy")
-    assert set(new) - set(plain) == {(kind, NAME) for kind in kinds}
+    assert set(new) - set(plain) == {(kind, NAME) for kind in kinds} | {("NetworkPolicy", f"{NAME}-asks")}
 
 
 def test_it_has_no_rights_and_no_token(objects: tuple[Json, ...]) -> None:
@@ -46,6 +46,7 @@ def test_its_flags_are_read_and_its_files_are_where_it_looks(objects: tuple[Json
     process, *flags = container["args"]
     settings = settings_of(flags)
     assert process == "ui"
+    assert settings.leader == "http://vc-egpu-leader.vc-egpu-system.svc:9446"
     assert settings.public_url == f"http://localhost:{settings.port}"
     assert container["ports"][0]["containerPort"] == settings.port
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}

@@ -9,6 +9,7 @@ from unit.cli import documents as docs
 from unit.page import synthetic
 from unit.page.cluster_api import cluster_api
 from vc_egpu.cli.views import cards, queues, waiting
+from vc_egpu.jobsapi.what_if.view import Held
 from vc_egpu.page.cluster import light
 from vc_egpu.page.cluster.pieces import Pieces
 from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder
@@ -143,3 +144,30 @@ def test_garbage_in_an_annotation_is_a_pod_without_cards_or_group(name: str, ann
     found.put_pod(light.pod(pod))
     assert figures(found)["n1", 0][0] in {0, 24576}
     found.changed_gangs()
+
+
+def test_what_others_hold_is_added_where_it_is_known() -> None:
+    found = pieces()
+    held = ("uid-ml-train-0", "uid-web-chat-0")
+    found.put_node(
+        light.node(synthetic.node_of("n1", (docs.card("GPU-1", held=held), docs.card("GPU-2", 1))))
+    )
+    found.put_pod(
+        light.pod(metadata_of(synthetic.pod("train-0", ("ml", "research"), ("n1", "GPU-1"), SHARE)))
+    )
+
+    def first() -> tuple[int, int, int, bool]:
+        ((_, piece),) = found.changed_nodes()
+        assert piece is not None
+        card = piece.cards[0]
+        return card.allocated_mib, card.cores_high_percent, card.unseen, card.least
+
+    mine, cores, unseen, least = first()
+    assert (mine, unseen, least) == (24576, 1, True)
+    others = {"n1": {0: Held(pods=2, memory_mib=1000, cores_high_percent=7), 1: Held()}}
+    found.put_others(others)
+    assert first() == (25576, cores + 7, 2, False)
+    found.put_others(dict(others))
+    assert list(found.changed_nodes()) == [], "the same again is no news"
+    found.put_others({})
+    assert first() == (24576, cores, 1, True), "what is not known any more is not shown any more"

@@ -8,6 +8,7 @@ from unit.page.cluster_api import ClusterApi
 from unit.page.conftest import Until
 from unit.page.serving import Client, Site, shared_site
 from unit.page.test_local import is_read
+from vc_egpu.kube.server import Answer, GetServer, Request
 from vc_egpu.page.settings import settings_of
 
 
@@ -28,6 +29,87 @@ def test_each_sees_what_the_own_token_may(api: ClusterApi, until: Until) -> None
         assert b"chat-0" not in tenant.get("/api/card?node=n1&index=0").data
     assert {token for _, _, token, _ in api.requests} == {"operator-token", "tenant-token"}
     assert all("Impersonate" not in path for _, path, _, _ in api.requests)
+
+
+VIEW = {
+    "revision": 1,
+    "everything": False,
+    "namespaces": ["ml"],
+    "nodes": [
+        {
+            "name": "n1",
+            "cards": [
+                {
+                    "index": 0,
+                    "model": "h20",
+                    "memoryMiB": 98304,
+                    "takesShares": True,
+                    "heldByOthers": {"pods": 1, "memoryMiB": 24576, "coresHighPercent": 25},
+                }
+            ],
+        }
+    ],
+    "queues": [],
+    "waiting": [],
+    "waitingOfOthers": 0,
+    "isCutShort": False,
+}
+
+
+def test_a_tenant_sees_what_others_hold_without_a_name(api: ClusterApi, until: Until) -> None:
+    asked: list[Request] = []
+    said = [Answer(200, json.dumps(VIEW).encode(), "application/json")]
+
+    def view(request: Request) -> Answer:
+        asked.append(request)
+        return said[0]
+
+    leader = GetServer(("127.0.0.1", 0), view).start()
+    try:
+        with shared_site(api, "--leader", f"http://127.0.0.1:{leader.port}") as site:
+            tenant = sign_in(site, "tenant-token")
+
+            def first() -> list[object]:
+                nodes = {name: cards for name, _, cards in tenant.json("/api/state")["nodes"]}
+                return list(nodes["n1"][0]) if "n1" in nodes else []
+
+            until(lambda: is_read(tenant) and first()[10:] == [False])
+            assert (first()[3], first()[5], first()[9]) == (49152, 25, 1)
+            assert b"chat-0" not in tenant.get("/api/state").data
+            operator = sign_in(site, "operator-token")
+            until(lambda: is_read(operator))
+    finally:
+        leader.stop()
+    assert {(one.authorization, one.query) for one in asked} == {("Bearer tenant-token", "namespaces=ml")}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(429, b"too many views"),
+        Answer(200, b"{}"),
+        Answer(200, json.dumps({**VIEW, "namespaces": []}).encode()),
+        Answer(200, json.dumps({**VIEW, "everything": True}).encode()),
+    ],
+)
+def test_without_a_view_of_these_rights_it_says_at_least(
+    api: ClusterApi, until: Until, answer: Answer
+) -> None:
+    asked: list[Request] = []
+
+    def view(request: Request) -> Answer:
+        asked.append(request)
+        return answer
+
+    leader = GetServer(("127.0.0.1", 0), view).start()
+    try:
+        with shared_site(api, "--leader", f"http://127.0.0.1:{leader.port}") as site:
+            tenant = sign_in(site, "tenant-token")
+            until(lambda: is_read(tenant) and bool(asked))
+            (card, _) = next(cards for name, _, cards in tenant.json("/api/state")["nodes"] if name == "n1")
+            assert (card[3], card[9], card[10]) == (24576, 1, True)
+    finally:
+        leader.stop()
 
 
 def test_a_wrong_token_opens_nothing(api: ClusterApi) -> None:

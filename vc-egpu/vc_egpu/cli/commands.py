@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from vc_egpu.cli import pause, stop, world
+from vc_egpu.cli import jobs_api, pause, stop, world
 from vc_egpu.cli.completion import SCRIPTS
 from vc_egpu.cli.doctor import checkup, facts, vendor_report
 from vc_egpu.cli.doctor.stack import removal_findings
@@ -24,7 +24,7 @@ from vc_egpu.cli.pairing import shown as paired
 from vc_egpu.cli.sizing import run as sizing
 from vc_egpu.cli.sizing import shown as resized
 from vc_egpu.cli.tenant import run as tenants
-from vc_egpu.cli.views import cards, nodes, queues, render, waiting, why
+from vc_egpu.cli.views import cards, nodes, others, queues, render, waiting, why
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import PODS, QUEUES
 
@@ -47,6 +47,9 @@ Command = Callable[[ApiConnection, str, argparse.Namespace], Answer]
 
 def _cards(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
     report = cards.read(api, namespace)
+    is_one = options.clusters is None and not options.all_contexts  # each cluster has a jobs API of its own
+    if is_one and any(row.unseen for row in report.cards) and (url := jobs_api.url_of(options)):
+        report = others.with_others(report, jobs_api.client(api, url, options.jobs_api_ca), namespace)
     if options.node:
         report = cards.of_node(report, options.node)
     show = functools.partial(render.cards, uuids=bool(options.node) or options.output == "wide")

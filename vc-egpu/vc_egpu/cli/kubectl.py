@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, assert_never
 
-from vc_egpu.cli import completion, pause, stop
+from vc_egpu.cli import completion, jobs_api, pause, stop
 from vc_egpu.cli.commands import COMMANDS, Answer, without_cluster
 from vc_egpu.cli.exit_status import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_NO_CLUSTER, explain
 from vc_egpu.cli.foresight.flags import CannotForeseeError
+from vc_egpu.cli.jobs_api import CannotAskError
 from vc_egpu.cli.live import cordon, drain, forms
 from vc_egpu.cli.models.table_text import CannotAddError
 from vc_egpu.cli.parser import parser
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         if (answer := without_cluster(options)) is not None:
             return _print(answer, options)
         return _with_cluster(options)
-    except (*_WRONG, *REFUSALS, CannotForeseeError, CannotSubmitError) as error:
+    except (*_WRONG, *REFUSALS, CannotForeseeError, CannotSubmitError, CannotAskError) as error:
         return _fail(str(error.args[0]), EXIT_FOUND)
     except ConfigError as error:
         return _fail(f"no cluster: {error}", EXIT_NO_CLUSTER)
@@ -167,9 +168,13 @@ def _report(options: argparse.Namespace) -> int:
 def _serve(api: ApiConnection, namespace: str, options: argparse.Namespace) -> int:
     """The page for this user, until interrupted. It stands above this package and is loaded by its name."""
     page = importlib.import_module("vc_egpu.page.main")
+    others = None
+    if url := jobs_api.url_of(options):
+        by_jobs_api = importlib.import_module("vc_egpu.page.cluster.others").by_jobs_api
+        others = by_jobs_api(jobs_api.client(api, url, options.jobs_api_ca))
     try:
         status: int = page.local(
-            api, namespace, port=options.port, prometheus=options.prometheus, say=_say_link
+            api, namespace, port=options.port, prometheus=options.prometheus, others=others, say=_say_link
         )
     except OSError as error:
         return _fail(f"port {options.port} cannot be used: {error.strerror}", EXIT_FOUND)

@@ -162,6 +162,7 @@ def _cordon(flags: argparse.ArgumentParser) -> None:
 def _cards(flags: argparse.ArgumentParser) -> None:
     _rows(flags)
     flags.add_argument("--node", help="this node only, with the UUIDs of its cards")
+    foresight.add_jobs_api(flags)
 
 
 def _nodes(flags: argparse.ArgumentParser) -> None:
@@ -200,6 +201,7 @@ def _ui(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--prometheus", default="", metavar="URL", help="show the past of cards, queues and pods from there"
     )
+    foresight.add_jobs_api(flags)
     _many(flags)
 
 

@@ -5,11 +5,11 @@ made = jobs.submit(JobRequest(name="tune", namespace="lab", queue="lab", model="
 jobs.read(made.namespace, made.name).state
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import urllib3
 from pydantic import BaseModel, ValidationError
@@ -18,6 +18,7 @@ from vc_egpu.jobsapi.answers import ErrorAnswer, JobAnswer, Refusal
 from vc_egpu.jobsapi.catalogue import Catalogue
 from vc_egpu.jobsapi.request import JobRequest
 from vc_egpu.jobsapi.what_if.documents import Question, WhatIfAnswer
+from vc_egpu.jobsapi.what_if.view import ViewAnswer
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
 _NO_BODY: Final = b""
@@ -83,6 +84,14 @@ class JobsClient:
         """What would happen to a Job; nothing is made. Raises :class:`JobsApiError`."""
         body = question.model_dump_json(exclude_unset=True).encode()
         return _read(WhatIfAnswer, self._send("POST", "/v1/what-if", body))
+
+    def view(self, namespaces: Sequence[str] = ()) -> ViewAnswer:
+        """What you may see of cards and queues; others as numbers. Raises :class:`JobsApiError`.
+
+        ``namespaces`` are those of yours; empty: that of a service account's token, and some with work.
+        """
+        query = f"?{urlencode({'namespaces': ','.join(namespaces)})}" if namespaces else ""
+        return _read(ViewAnswer, self._send("GET", f"/v1/view{query}"))
 
     def _send(self, method: str, path: str, body: bytes = _NO_BODY) -> bytes:
         headers: Mapping[str, str] = {**self._headers, "Content-Type": "application/json"}

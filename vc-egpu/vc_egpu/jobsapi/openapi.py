@@ -10,6 +10,7 @@ from vc_egpu.jobsapi.answers import ErrorAnswer, JobAnswer
 from vc_egpu.jobsapi.catalogue import Catalogue
 from vc_egpu.jobsapi.request import MOST_BODY_BYTES, JobRequest
 from vc_egpu.jobsapi.what_if.documents import Question, WhatIfAnswer
+from vc_egpu.jobsapi.what_if.view import ViewAnswer
 
 Json = dict[str, Any]
 _SCHEMAS: Final = "#/components/schemas/{model}"
@@ -41,12 +42,15 @@ _EXAMPLE: Final = {
     "needs": "cuda>=12.4",
 }
 
+_MODELS: Final = (
+    *((one, "validation") for one in (JobRequest, Question)),
+    *((one, "serialization") for one in (JobAnswer, ErrorAnswer, WhatIfAnswer, ViewAnswer, Catalogue)),
+)
+
 
 def document() -> Json:
     """OpenAPI 3.1."""
-    models = [(JobRequest, "validation"), (JobAnswer, "serialization"), (ErrorAnswer, "serialization")]
-    models += [(Question, "validation"), (WhatIfAnswer, "serialization"), (Catalogue, "serialization")]
-    _, schemas = models_json_schema(models, ref_template=_SCHEMAS)  # type: ignore[arg-type]
+    _, schemas = models_json_schema(_MODELS, ref_template=_SCHEMAS)  # type: ignore[arg-type]
     one_job = [_in_path("namespace", "of the Job"), _in_path("name", "of the Job")]
     dry_run = {
         "name": "dry_run",
@@ -97,6 +101,7 @@ def document() -> Json:
                 },
             },
             "/v1/what-if": _what_if(),
+            "/v1/view": _view(),
             "/v1/models": {
                 "get": {
                     "operationId": "listModels",
@@ -132,6 +137,24 @@ def _what_if() -> Json:
                 "200": _answer("What would happen", "WhatIfAnswer"),
                 **_refusals(*_REFUSALS),
             },
+        }
+    }
+
+
+def _view() -> Json:
+    wished = {
+        "name": "namespaces",
+        "in": "query",
+        "required": False,
+        "schema": {"type": "string"},
+        "description": "yours, with commas between; absent: that of a service account's token, and more",
+    }
+    return {
+        "get": {
+            "operationId": "view",
+            "summary": "Cards, queues and what waits; work of others as numbers without names",
+            "parameters": [wished],
+            "responses": {"200": _answer("What you may see", "ViewAnswer"), **_refusals(400, *_READING)},
         }
     }
 

@@ -34,10 +34,10 @@ AGAIN_S: Final = 1
 """When a request may come again that found no room."""
 THREADS: Final = 32
 MOST_QUESTIONS: Final = 4
-"""What-ifs at the same time: they wait for the one replica that leads, and Jobs need the other threads."""
+"""What-ifs and views at the same time: they wait for the one replica that leads. Jobs need other threads."""
 MOST_HEADER: Final = caller.MOST_TOKEN + 4096
 _MOST_SAID: Final = 2048
-_OTHER_PATHS: Final = {"/v1/models": "models", "/v1/what-if": "what-if"}
+_OTHER_PATHS: Final = {"/v1/models": "models", "/v1/what-if": "what-if", "/v1/view": "view"}
 _PATHS: Final = {"POST": "create", "GET": "read", "DELETE": "delete"}
 
 logger = logging.getLogger(__name__)
@@ -96,6 +96,7 @@ class JobsServer:
         app.router.add_get("/v1/openapi.json", self._openapi)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/what-if", self._what_if)
+        app.router.add_get("/v1/view", self._view)
         app.router.add_post("/v1/jobs", self._create)
         app.router.add_get("/v1/jobs/{namespace}/{name}", self._read)
         app.router.add_delete("/v1/jobs/{namespace}/{name}", self._delete)
@@ -189,12 +190,24 @@ class JobsServer:
         _must_be_json(request)
         question = checked(Question, await request.read())
         job = self._job(question.request, token) if question.request is not None else question.job or {}
+        changes = [change.told() for change in question.changes]
+        return await self._of_leader(request, lambda api: self._foresee(api, token, job, changes))
+
+    async def _view(self, request: web.Request) -> web.StreamResponse:
+        token = caller.token_of(request.headers)
+        if unknown := request.query.keys() - {"namespaces"}:
+            raise RequestError(min(unknown)[:64], "is not known here", "namespaces=A,B")
+        wished = [name for name in request.query.get("namespaces", "").split(",") if name]
+        return await self._of_leader(request, lambda _: self._leader.view(token, wished))
+
+    async def _of_leader(
+        self, request: web.Request, ask: Callable[[ApiConnection], BaseModel]
+    ) -> web.StreamResponse:
         if self._questions >= MOST_QUESTIONS:
             raise _Answered(429, "too many questions are under way; come again", limit=f"{MOST_QUESTIONS}")
         self._questions += 1
         try:
-            changes = [change.told() for change in question.changes]
-            return _json(await self._ask(request, lambda api: self._foresee(api, token, job, changes)))
+            return _json(await self._ask(request, ask))
         except LeaderError as error:
             raise _Answered(error.status, str(error)) from error
         finally:
@@ -263,7 +276,7 @@ def _of_http(error: web.HTTPException) -> Refusal:
             allowed = error.headers.get("Allow", "")
             return Refusal(message="cannot be used here", field="method", limit=f"one of {allowed}")
         case _:
-            paths = "/v1/jobs, /v1/jobs/NAMESPACE/NAME, /v1/models, /v1/what-if, /v1/openapi.json"
+            paths = "/v1/jobs, /v1/jobs/NAMESPACE/NAME, /v1/models, /v1/what-if, /v1/view, /v1/openapi.json"
             return Refusal(message=error.reason[:256], field="path", limit=f"one of {paths}")
 
 

@@ -50,6 +50,7 @@ class Request(NamedTuple):
     takes_gzip: bool = False
     body: bytes = b""
     """What a POST may carry."""
+    query: str = ""
 
 
 class Answer(NamedTuple):
@@ -175,7 +176,8 @@ class _Handler(BaseHTTPRequestHandler):
             "::ffff:"
         )  # how a socket of both families shows IPv4
         takes_gzip = "gzip" in (self.headers.get("Accept-Encoding") or "").lower()
-        return Request(self.path.partition("?")[0], client, authorization, takes_gzip)
+        path, _, query = self.path.partition("?")
+        return Request(path, client, authorization, takes_gzip, query=query)
 
     def _say(self, answer: Answer) -> None:
         self.send_response(answer.status)

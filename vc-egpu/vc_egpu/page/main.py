@@ -1,6 +1,7 @@
 """``vc-egpu ui`` for several users, and what ``kubectl egpu ui`` starts for one."""
 
 import asyncio
+import functools
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -10,10 +11,12 @@ from urllib.parse import urlsplit
 from vc_egpu.cli.sites import overview
 from vc_egpu.cli.sites.catalogue import Catalogue, Site
 from vc_egpu.cli.sites.overview import Overview
+from vc_egpu.jobsapi.what_if.leader import Leader
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.server import listening
 from vc_egpu.kube.signals import told_to_end
 from vc_egpu.kube.wire.config import ConfigError, default_namespace
+from vc_egpu.page.cluster.others import AskOthers, by_leader
 from vc_egpu.page.serving import guard
 from vc_egpu.page.serving.doors import LocalDoor, SecretDoor, SharedDoor
 from vc_egpu.page.serving.history import History
@@ -51,7 +54,9 @@ def shared(settings: Settings) -> tuple[PageServer, Visitors]:
             settings.server, settings.ca_file, token, user_agent="vc-egpu-ui", pool_size=8
         )
 
-    visitors = Visitors(connect, most=settings.most_users, idle_s=settings.idle_s)
+    leader = Leader(settings.leader)
+    others = functools.partial(by_leader, leader) if settings.leader else None
+    visitors = Visitors(connect, most=settings.most_users, idle_s=settings.idle_s, others=others)
     address = guard.address_of(settings.public_url)
     door = SharedDoor(
         visitors,
@@ -83,14 +88,16 @@ def local(
     *,
     port: int = 0,
     prometheus: str = "",
+    others: AskOthers | None = None,
     say: Callable[[str], None],
 ) -> int:
     """The page for the user of this connection, on this machine alone, until interrupted.
 
-    ``say`` gets the URL, which holds a secret. Raises :class:`~vc_egpu.kube.wire.errors.KubeError` where the
-    API server does not know the user, and OSError for a port that is taken.
+    ``say`` gets the URL, which holds a secret. ``others`` tells what others hold. Raises
+    :class:`~vc_egpu.kube.wire.errors.KubeError` where the API server does not know the user, and OSError for
+    a port that is taken.
     """
-    visitor = Visitor(api, user_of(api), tuple(filter(None, namespace.split(","))))
+    visitor = Visitor(api, user_of(api), tuple(filter(None, namespace.split(","))), others)
     asyncio.run(_serve_local(visitor, port, prometheus, say))
     return 0
 

@@ -33,6 +33,8 @@ class Settings:
     proxy_header: str
     """The header in which a proxy from these networks sends the user's own token."""
     prometheus: str
+    leader: str
+    """URL of the admission controller's replicas; empty: what others hold is not shown."""
     most_users: int
     idle_s: float
     """A user that looks at nothing for so long is forgotten."""
@@ -61,6 +63,12 @@ def parser() -> argparse.ArgumentParser:
     )
     flags.add_argument("--proxy-header", default="Authorization", help="the header that has the token")
     flags.add_argument("--prometheus", default="", metavar="URL", help="for the history of cards and queues")
+    flags.add_argument(
+        "--leader",
+        default="",
+        metavar="URL",
+        help="http://HOST:PORT of the admission controllers: what others hold",
+    )
     flags.add_argument("--most-users", type=int, default=32, help="at the same time; default: 32")
     flags.add_argument("--idle-s", type=float, default=1800.0, help="until a user is forgotten")
     return flags
@@ -74,7 +82,7 @@ def settings_of(argv: Sequence[str]) -> Settings:
         cidrs = tuple(ipaddress.ip_network(text) for text in found.proxy_cidr)
     except ValueError as error:
         flags.error(f"--proxy-cidr: {error}")
-    for name in ("public_url", "server", "prometheus"):
+    for name in ("public_url", "server", "prometheus", "leader"):
         if problem := _problem(str(getattr(found, name))):
             flags.error(f"--{name.replace('_', '-')}: {problem}")
     if found.most_users < 1:
@@ -97,6 +105,7 @@ def settings_of(argv: Sequence[str]) -> Settings:
         proxy_cidrs=cidrs,
         proxy_header=found.proxy_header,
         prometheus=found.prometheus.rstrip("/"),
+        leader=found.leader.rstrip("/"),
         most_users=found.most_users,
         idle_s=found.idle_s,
     )

@@ -3,8 +3,9 @@
 A snapshot shares all that did not change with the one before it, so only what changed is looked at.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from vc_egpu.core.books.cow import Frozen
 from vc_egpu.core.model.cluster import Gang, Node, NodeName, Pod, PodUid, Snapshot
@@ -16,6 +17,26 @@ NOWHERE = NodeName("")
 
 _K = TypeVar("_K", bound=str)
 _V = TypeVar("_V")
+
+
+SLICE_S: Final = 0.003
+"""The pages take the interpreter for so long at a time."""
+REST_S: Final = 0.0001
+"""Then they let go of it for so long. A decision that waits for it takes it, and keeps it for some time."""
+
+
+class Rest:
+    """Called often; it sleeps a moment whenever a slice is over."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def __call__(self) -> None:
+        """Between two small pieces of work."""
+        now = time.perf_counter()
+        if now >= self._until:
+            time.sleep(REST_S)
+            self._until = time.perf_counter() + SLICE_S
 
 
 class Following:

@@ -1,8 +1,9 @@
 """Probes, metrics, and a read-only view for the command line.
 
-``/healthz`` and ``/readyz`` are open to all clients that reach the port. ``/metrics``, the pages below it and
-``/v1/snapshot`` tell names of tenants' pods. They are open from the machine itself: a port-forward ends
-there, and has its own RBAC. From elsewhere they need a bearer token that may ``get`` that non-resource URL.
+``/healthz`` and ``/readyz`` are open to all clients that reach the port. ``/v1/view`` and ``/v1/what-if``
+tell each caller what that one may see. ``/metrics``, the pages below it and ``/v1/snapshot`` tell names of
+tenants' pods. They are open from the machine itself: a port-forward ends there, and has its own RBAC. From
+elsewhere they need a bearer token that may ``get`` that non-resource URL.
 TokenReview and SubjectAccessReview decide that, and the answer holds for a minute. A reader that was allowed
 stays so for five while the API server is away or the limit of questions is reached.
 """
@@ -16,9 +17,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vc_egpu.admission.loop import Loop
+from vc_egpu.admission.serving.callers import Callers
 from vc_egpu.admission.serving.foresight import what_if
 from vc_egpu.admission.serving.foresight.what_if import WhatIf
 from vc_egpu.admission.serving.metrics import PROCESS, Level1
+from vc_egpu.admission.serving.redacted import edge
+from vc_egpu.admission.serving.redacted.edge import ViewEdge
 from vc_egpu.admission.serving.reviews import is_allowed, user_of
 from vc_egpu.admission.serving.snapshot import document
 from vc_egpu.admission.settings import Settings
@@ -103,8 +107,11 @@ class Server:
         self._level1 = Level1(self._view_for_metrics, shares=settings.share_metrics)
         self._last: tuple[Loop, View] | None = None
         self._server: GetServer | None = None
+        self._redacted: ViewEdge | None = None
         if settings.port >= 0:
-            asked = WhatIf(api, self.view, rests=self.rests)
+            callers = Callers(api)
+            asked = WhatIf(api, self.view, rests=self.rests, callers=callers)
+            self._redacted = ViewEdge(callers, self.view, rests=self.rests)
             self._server = GetServer(
                 (settings.bind_address, settings.port), self.answer, posts={what_if.PATH: asked.answer}
             )
@@ -150,12 +157,20 @@ class Server:
 
     def answer(self, request: Request) -> Answer:
         """What a GET gets."""
-        path, client, authorization, takes_gzip, _ = request
-        if path in {"/healthz", "/readyz"}:
+        if request.path in {"/healthz", "/readyz"}:
             loop = self._loop()
             return check_page("" if loop is None or loop.alive() else "the loop does not turn")
+        if request.path == edge.PATH and self._redacted is not None:
+            return self._redacted.answer(request)
+        return self._page(request)
+
+    def _page(self, request: Request) -> Answer:
+        """A page that names what is of tenants."""
+        path, client, authorization, takes_gzip = request[:4]
         if path not in {*self._level1.paths, "/v1/snapshot"}:
-            return Answer(404, f"/healthz /readyz {' '.join(self._level1.paths)} /v1/snapshot\n".encode())
+            return Answer(
+                404, f"/healthz /readyz {' '.join(self._level1.paths)} /v1/snapshot {edge.PATH}\n".encode()
+            )
         if not self._access.allows(client, authorization, path):
             return Answer(403, f"needs a bearer token that may get {path}\n".encode())
         if path in self._level1.paths:

@@ -16,7 +16,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Metric
 
 from vc_egpu import __version__
-from vc_egpu.admission.serving.following import NOWHERE, Following
+from vc_egpu.admission.serving.following import NOWHERE, Following, Rest
 from vc_egpu.admission.serving.lines import card_lines, queue_lines, share_lines
 from vc_egpu.admission.serving.pieces import Page
 from vc_egpu.admission.view import View
@@ -36,26 +36,9 @@ SHARES: Final = "/metrics/shares"
 RENEW_S: Final = 1.0
 ASKED_S: Final = 600.0
 """Pages that nobody has asked for so long are not renewed."""
-SLICE_S: Final = 0.003
-"""The pages take the interpreter for so long at a time."""
-REST_S: Final = 0.0001
-"""Then they let go of it for so long. A decision that waits for it takes it, and keeps it for some time."""
 
 
 logger = logging.getLogger(__name__)
-
-
-class _Rest:
-    """Called often; it sleeps a moment whenever a slice is over."""
-
-    def __init__(self) -> None:
-        self._until = 0.0
-
-    def __call__(self) -> None:
-        now = time.perf_counter()
-        if now >= self._until:
-            time.sleep(REST_S)
-            self._until = time.perf_counter() + SLICE_S
 
 
 class Level1:
@@ -71,7 +54,7 @@ class Level1:
         """Guards what is followed."""
         self._renewing = threading.Lock()
         """Guards the pieces. To renew all of them takes seconds; the page of the process does not wait."""
-        self._rest = _Rest()
+        self._rest = Rest()
         self._following = Following(self._rest)
         self._pages = {CARDS: Page(vocabulary.CARDS)}
         if shares:

@@ -23,12 +23,7 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
     """All of them."""
     flags.add_argument("-f", "--file", type=Path, metavar="FILE", help="a manifest that is not applied yet")
     flags.add_argument("--snapshot", type=Path, metavar="FILE", help="ask about a saved /v1/snapshot")
-    flags.add_argument(
-        "--jobs-api",
-        metavar="URL",
-        help="ask there if you may not read the whole cluster; default: $VC_EGPU_JOBS_API",
-    )
-    flags.add_argument("--jobs-api-ca", type=Path, metavar="FILE", help="the authority of its certificate")
+    add_jobs_api(flags)
     for flag, kind, metavar, text in (
         ("--add-nodes", "add-nodes", "NODE=COUNT", "empty nodes like NODE came"),
         ("--drain", "drain", "NODE", "the node were drained"),
@@ -38,6 +33,16 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         flags.add_argument(
             flag, dest="changes", action="append", type=_of(kind), metavar=metavar, help=f"if {text}"
         )
+
+
+def add_jobs_api(flags: argparse.ArgumentParser) -> None:
+    """Where to ask for what the user may not read."""
+    flags.add_argument(
+        "--jobs-api",
+        metavar="URL",
+        help="ask there if you may not read the whole cluster; default: $VC_EGPU_JOBS_API",
+    )
+    flags.add_argument("--jobs-api-ca", type=Path, metavar="FILE", help="the authority of its certificate")
 
 
 def add_move_flags(flags: argparse.ArgumentParser) -> None:

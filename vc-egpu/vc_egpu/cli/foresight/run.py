@@ -1,8 +1,8 @@
 """The command ``kubectl egpu what-if``: what it reads and asks."""
 
 import argparse
-import os
 
+from vc_egpu.cli import jobs_api
 from vc_egpu.cli.foresight import asking, reading, told
 from vc_egpu.cli.foresight.flags import CannotForeseeError, NotAllowedError, Wanted
 from vc_egpu.cli.foresight.reading import Seen
@@ -78,10 +78,11 @@ def _told(
     api: ApiConnection, job: Json, wanted: list[Change], options: argparse.Namespace, why: str
 ) -> Foreseen:
     """The leader's answer through the jobs API, which asks the door first."""
-    url = options.jobs_api or os.environ.get(told.VARIABLE, "")
+    url = jobs_api.url_of(options)
     if not url:
         raise CannotForeseeError(
-            f"{why}. Name your cluster's jobs API (--jobs-api, ${told.VARIABLE}), or have your operator ask"
+            f"{why}. Name your cluster's jobs API (--jobs-api, ${jobs_api.VARIABLE}), "
+            "or have your operator ask"
         )
     return Foreseen(None, None, (), told=told.ask(api, url, options.jobs_api_ca, job, wanted).model_dump())
 

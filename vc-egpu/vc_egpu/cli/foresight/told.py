@@ -1,62 +1,32 @@
 """What would happen, told by the jobs API: for users that may make a Job, and not read the whole cluster."""
 
-import ipaddress
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from vc_egpu.cli import jobs_api
 from vc_egpu.cli.foresight.flags import CannotForeseeError
 from vc_egpu.cli.views.render import hanging
 from vc_egpu.core.model.words import few
-from vc_egpu.jobsapi.client import JobsApiError, JobsClient
+from vc_egpu.jobsapi.client import JobsApiError
 from vc_egpu.jobsapi.what_if.documents import CapChange, Change, NodesChange, Question, WhatIfAnswer
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.whatif import changes as whatif
-
-VARIABLE = "VC_EGPU_JOBS_API"
-"""Names the URL where no flag does."""
 
 
 def ask(
     api: ApiConnection, url: str, ca_file: Path | None, job: Json, changes: list[whatif.Change]
 ) -> WhatIfAnswer:
     """The answer to this user's own token. Raises :class:`CannotForeseeError`."""
-    _must_be_safe(url)
-    token = api.bearer_token()
-    if token is None:
-        raise CannotForeseeError(
-            "the jobs API takes tokens, and your kubeconfig has a certificate in place of one. "
-            "Use one with a token, as of `kubectl create token`"
-        )
     try:
-        with JobsClient(url, token, ca_file=ca_file) as jobs:
+        with jobs_api.client(api, url, ca_file) as jobs:
             return jobs.what_if(Question(job=job, changes=[_change(one) for one in changes]))
+    except jobs_api.CannotAskError as error:
+        raise CannotForeseeError(str(error)) from error
     except JobsApiError as error:
         raise CannotForeseeError(f"the jobs API at {url}: {error}") from error
-
-
-def _must_be_safe(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme == "https" and parts.hostname:
-        return
-    if parts.scheme == "http" and _is_here(parts.hostname or ""):
-        return
-    raise CannotForeseeError(
-        f"{url!r}: your token goes there, so it must be https://HOST, or http to this machine, "
-        "where a port-forward begins"
-    )
-
-
-def _is_here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _change(change: whatif.Change) -> Change:

@@ -21,6 +21,7 @@ from vc_egpu.volcano.words.annotations import AnnotationError, Cards, NodeCard, 
 from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
 _NO_TABLE: Final = ModelTable()
+UNSEEN_NOTE: Final = "+? stands for what pods have that are not seen here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class CardRow:
     memory_mib: int
     """What the ledger counts."""
     used_mib: int
-    """On the card itself; at least so much where pods are ``unseen``, as the cores below."""
+    """On the card itself; at least so much where pods are ``unseen`` and nobody tells what these hold, as the
+    cores below."""
     suspended_mib: int
     """Memory of shares that have left the card for a while and come back to it."""
     cores_high_percent: int
@@ -68,6 +70,8 @@ class CardRow:
     sharers: tuple[Sharer, ...]
     unseen: int
     """Pods that the agent still holds a share for and that are not among the pods that were read."""
+    others_known: bool = False
+    """What pods hold that were not read is in the figures."""
     links: str = ""
     """How it reaches the other cards of its node, the best way first; empty where the agent does not tell."""
 
@@ -162,7 +166,7 @@ def report(
         for row in sorted(card_rows.cards(seen, share_rows), key=lambda row: (row.node, row.index))
     ]
     if any(row.unseen for row in rows):
-        notes.append("+? stands for what pods have that are not seen here")
+        notes.append(UNSEEN_NOTE)
     if not rows:
         without = len(decoded.nodes) - len(decoded.inventories)
         notes.append(f"no node has cards ({without} without an agent's inventory): try `kubectl egpu doctor`")

@@ -132,7 +132,7 @@ def cards(report: CardsReport, *, uuids: bool = False) -> RenderableType:
 def _card_lines(
     table: Table, row: CardRow, node: str, card: str, extra: Sequence[Callable[[Sharer], str]]
 ) -> None:
-    more = "+?" if row.unseen else ""
+    more = "+?" if row.unseen and not row.others_known else ""
     own: list[Cell] = [
         node,
         card,
@@ -146,7 +146,11 @@ def _card_lines(
     none: list[Cell] = [""] * (4 + len(extra))
     if row.unseen:
         others = "1 pod that is" if row.unseen == 1 else f"{row.unseen} pods that are"
-        lines.append([Text(f"{others} not seen here", style="dim"), *none])
+        if row.others_known:
+            others = "1 pod of others" if row.unseen == 1 else f"{row.unseen} pods of others"
+        else:
+            others += " not seen here"
+        lines.append([Text(others, style="dim"), *none])
     if not lines:
         lines.append([Text("free" if row.state in _TAKES_WORK else "", style="dim"), *none])
     for i, line in enumerate(lines):

@@ -1,1 +1,1 @@
-"""What would happen to a Job: the question, the way to the replica that leads, and its answer."""
+"""Questions to the admission controller that leads: what would happen to a Job, what its caller may see."""

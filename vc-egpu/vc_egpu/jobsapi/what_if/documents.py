@@ -69,12 +69,16 @@ class Question(_Part):
         return self
 
 
+TOLD: Final = ConfigDict(
+    frozen=True, alias_generator=AliasGenerator(validation_alias=to_camel), populate_by_name=True
+)
+"""How documents of the controller are read: it writes camelCase, and we do not."""
+
+
 class _Told(BaseModel):
     """The controller writes camelCase."""
 
-    model_config = ConfigDict(
-        frozen=True, alias_generator=AliasGenerator(validation_alias=to_camel), populate_by_name=True
-    )
+    model_config = TOLD
 
 
 class Place(_Told):

@@ -2,22 +2,28 @@
 
 import logging
 import socket
-from typing import Final
-from urllib.parse import urlsplit
+from collections.abc import Sequence
+from typing import Final, TypeVar
+from urllib.parse import urlencode, urlsplit
 
 import orjson
 import urllib3
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from vc_egpu.jobsapi.what_if.documents import Json, WhatIfAnswer
+from vc_egpu.jobsapi.what_if.view import ViewAnswer
 
 PATH: Final = "/v1/what-if"
+VIEW_PATH: Final = "/v1/view"
 CONNECT_S: Final = 2.0
-MOST_ANSWER_BYTES: Final = 1 << 20
+MOST_ANSWER_BYTES: Final = 1 << 25
+"""A view of 40,000 cards has about 8 MB."""
 NOT_LEADING: Final = "this replica does not lead"
 """How a replica begins its answer that does not lead."""
 _SAME: Final = frozenset({400, 403, 429})
 """What a leader refuses with is told with the same status."""
+
+_Answer = TypeVar("_Answer", bound=BaseModel)
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +50,23 @@ class Leader:
         self._pool = urllib3.PoolManager(retries=False, timeout=timeout)
 
     def ask(self, token: str, job: Json, changes: list[Json]) -> WhatIfAnswer:
-        """The answer to the bearer of this token. Raises :class:`LeaderError`."""
+        """What would happen, for the bearer of this token. Raises :class:`LeaderError`."""
+        body = orjson.dumps({"job": job, "changes": changes})
+        return _read(WhatIfAnswer, self._found("POST", PATH, token, body))
+
+    def view(self, token: str, namespaces: Sequence[str]) -> ViewAnswer:
+        """What the bearer of this token may see. Raises :class:`LeaderError`.
+
+        ``namespaces`` are those that it wants to see; empty: those that the controller thinks of.
+        """
+        query = f"?{urlencode({'namespaces': ','.join(namespaces)})}" if namespaces else ""
+        return _read(ViewAnswer, self._found("GET", VIEW_PATH + query, token, b""))
+
+    def _found(self, method: str, path: str, token: str, body: bytes) -> bytes:
         if not self._host:
             raise LeaderError(404, "this server has no way to the admission controller (its flag --leader)")
-        body = orjson.dumps({"job": job, "changes": changes})
         for address in self._addresses():
-            found = self._asked(address, token, body)
+            found = self._asked(address, method, path, token, body)
             if found is not None:
                 self._last = address
                 return found
@@ -64,15 +81,15 @@ class Leader:
         each = dict.fromkeys(str(entry[4][0]) for entry in found)
         return sorted(each, key=lambda address: address != self._last)
 
-    def _asked(self, address: str, token: str, body: bytes) -> WhatIfAnswer | None:
-        """None: another replica may lead."""
+    def _asked(self, address: str, method: str, path: str, token: str, body: bytes) -> bytes | None:
+        """The answer as it came. None: another replica may lead."""
         host = f"[{address}]" if ":" in address else address
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
             with self._pool.request(
-                "POST",
-                f"http://{host}:{self._port}{PATH}",
-                body=body,
+                method,
+                f"http://{host}:{self._port}{path}",
+                body=body or None,
                 headers=headers,
                 redirect=False,
                 preload_content=False,
@@ -84,7 +101,7 @@ class Leader:
             logger.info("%s: %s", host, error)
             return None
         if status == 200:
-            return _read(data)
+            return data
         text = data.decode(errors="replace").strip()
         if status == 503:
             if text.startswith(NOT_LEADING):
@@ -93,8 +110,8 @@ class Leader:
         raise LeaderError(status if status in _SAME else 502, text)
 
 
-def _read(data: bytes) -> WhatIfAnswer:
+def _read(kind: type[_Answer], data: bytes) -> _Answer:
     try:
-        return WhatIfAnswer.model_validate_json(data)
+        return kind.model_validate_json(data)
     except ValidationError as error:
         raise LeaderError(502, "the admission controller's answer is none of ours") from error

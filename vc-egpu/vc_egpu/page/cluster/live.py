@@ -20,6 +20,7 @@ from vc_egpu.cli.views.cards import model_table
 from vc_egpu.kube import ApiConnection, Backoff, Change, ChangeKind, Json, Reflector
 from vc_egpu.kube.wire.errors import Forbidden, KubeError, Unauthorized
 from vc_egpu.page.cluster import light
+from vc_egpu.page.cluster.others import AskOthers
 from vc_egpu.page.cluster.pieces import CardFigures, NodePiece, Pieces
 from vc_egpu.page.cluster.scope import KINDS, Scope, scope_of
 from vc_egpu.report.shares import ShareRow
@@ -54,6 +55,9 @@ _SELECTORS: Final = {
 }
 """By kind, the selectors of labels and of fields."""
 
+OTHERS_S: Final = 15.0
+"""So often is asked what others hold, while somebody looks."""
+
 Message = bytes
 Subscriber = Callable[[Message], None]
 """Called on a thread of the copy; it must not wait."""
@@ -64,10 +68,16 @@ logger = logging.getLogger(__name__)
 
 
 class LiveCluster:
-    """What one user sees. ``namespaces`` are looked at where the user may not list all of them."""
+    """What one user sees. ``namespaces`` are looked at where the user may not list all of them.
 
-    def __init__(self, api: ApiConnection, namespaces: tuple[str, ...] = ()) -> None:
+    ``others`` tells what pods hold that this user may not see; None: nothing does.
+    """
+
+    def __init__(
+        self, api: ApiConnection, namespaces: tuple[str, ...] = (), others: AskOthers | None = None
+    ) -> None:
         self._api = api
+        self._others = others
         self._namespaces = namespaces
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
@@ -201,10 +211,27 @@ class LiveCluster:
             self._scope = scope
             self._pieces = Pieces(table)
         self._publish({"scope": scope})
+        if self._others is not None and not scope.is_whole("pods"):
+            threading.Thread(target=self._follow_others, args=(self._others, scope), daemon=True).start()
         for kind in KINDS:
             self._watch(kind, scope)
             if kind == "nodes":
                 self._first(kind)
+
+    def _follow_others(self, ask: AskOthers, scope: Scope) -> None:
+        """Ask again and again, first at once. What could not be asked is not known any more."""
+        places = tuple(filter(None, scope.places["pods"]))
+        while not self._stopping.is_set():
+            found = ask(places)
+            with self._rows:
+                if self._pieces is not None:
+                    self._pieces.put_others(found)
+            with self._woken:
+                self._more = True
+                self._woken.notify()
+            self._stopping.wait(OTHERS_S)
+            while not self.subscribers() and not self._stopping.wait(LOOK_S):
+                pass
 
     def _first(self, kind: str) -> None:
         """Show what is there of a kind before others are read."""

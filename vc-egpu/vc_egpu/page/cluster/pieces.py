@@ -6,7 +6,7 @@ pieces are kept up to date by difference. Nothing here is thread-safe, and nothi
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 
 from vc_egpu.cli import partial_snapshot, world
 from vc_egpu.cli.views import cards as card_views
@@ -14,9 +14,10 @@ from vc_egpu.cli.views import queues as queue_views
 from vc_egpu.cli.views import waiting as waiting_views
 from vc_egpu.core.check.recount import Use
 from vc_egpu.core.model.cluster import Node, NodeName, Pod, PodUid, QueueName, Snapshot
+from vc_egpu.jobsapi.what_if.view import Held
 from vc_egpu.kube import Json
 from vc_egpu.page.cluster import light
-from vc_egpu.report.cards import cards
+from vc_egpu.report.cards import CardRow, cards
 from vc_egpu.report.gangs import GangRow, gangs
 from vc_egpu.report.shares import ShareRow, shares
 from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, answer_to
@@ -41,6 +42,8 @@ class CardFigures:
     sharers: int
     unseen: int
     """Pods that hold a share and that the user may not see."""
+    least: bool
+    """What these hold is not known: the figures are at least so much."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,6 +70,10 @@ class _GangPiece:
     waits: waiting_views.WaitingGang | None
 
 
+OfOthers = Mapping[str, Mapping[int, Held]]
+"""By node and index of the card, what pods hold that the user may not see. An absent card is not known."""
+
+
 class Pieces:
     """The objects that one user sees, and their rows."""
 
@@ -80,6 +87,7 @@ class Pieces:
         self._queues: dict[str, Json] = {}
         self._gangs: dict[str, _GangPiece] = {}
         self._use: Use = {}
+        self._others: OfOthers = {}
         self._dirty_nodes: dict[str, None] = {}
         self._dirty_gangs: dict[str, None] = {}
 
@@ -157,6 +165,13 @@ class Pieces:
     def drop_queue(self, name: str) -> None:
         """A Queue that is gone."""
         self._queues.pop(name, None)
+
+    def put_others(self, others: OfOthers) -> None:
+        """What is known of others' pods now, in place of what was."""
+        before, self._others = self._others, others
+        for name in {*before, *others}:
+            if before.get(name) != others.get(name):
+                self._dirty_nodes[name] = None
 
     # --- rows ----------------------------------------------------------------------------------------
 
@@ -236,22 +251,30 @@ class Pieces:
         snapshot = partial_snapshot.snapshot(nodes={known.node.name: known.node}, pods=pods)
         held = {card.uuid: card.held for card in known.inventory.cards}
         states = dict(card_views.states(known.document, known.inventory))
+        others = self._others.get(name, {})
         figures = (
-            CardFigures(
-                index=row.index,
-                model=row.model,
-                memory_mib=row.memory_mib,
-                allocated_mib=row.allocated_mib,
-                suspended_mib=row.suspended_mib,
-                cores_high_percent=row.cores_high_percent,
-                cores_low_percent=row.cores_low_percent,
-                state=states[row.uuid],
-                sharers=len({share.pod_uid for share in row.shares}),
-                unseen=sum(uid not in self._pods for uid in set(held[row.uuid])),
-            )
+            self._figures(row, states[row.uuid], held[row.uuid], others.get(row.index))
             for row in cards(snapshot, shares(snapshot))
         )
         return NodePiece(name, known.inventory.problem, tuple(sorted(figures, key=lambda card: card.index)))
+
+    def _figures(self, row: CardRow, state: str, held: Iterable[str], others: Held | None) -> CardFigures:
+        """``held``: UIDs of pods, as the agent tells them. ``others``: what the user may not see."""
+        unseen = sum(uid not in self._pods for uid in set(held))
+        more = others if others is not None else Held()
+        return CardFigures(
+            index=row.index,
+            model=row.model,
+            memory_mib=row.memory_mib,
+            allocated_mib=row.allocated_mib + more.memory_mib,
+            suspended_mib=row.suspended_mib + more.suspended_mib,
+            cores_high_percent=row.cores_high_percent + more.cores_high_percent,
+            cores_low_percent=row.cores_low_percent + more.cores_low_percent,
+            state=state,
+            sharers=len({share.pod_uid for share in row.shares}),
+            unseen=unseen if others is None else others.pods,
+            least=others is None and unseen > 0,
+        )
 
     def _pods_on(self, known: _KnownNode) -> Iterator[Pod]:
         for uid in self._on_node.get(known.node.name, ()):

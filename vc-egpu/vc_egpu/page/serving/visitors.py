@@ -13,6 +13,7 @@ from typing import Final
 from vc_egpu.kube import ApiConnection, TokenBucket
 from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.page.cluster.live import LiveCluster
+from vc_egpu.page.cluster.others import AskOthers
 
 MOST_TOKEN: Final = 16 * 1024
 MOST_TABS: Final = 16
@@ -30,10 +31,13 @@ class TooManyVisitorsError(Exception):
 
 
 class Visitor:
-    """One user: who it is for the API server, and what it sees."""
+    """One user: who it is for the API server, and what it sees. ``others``: see :class:`LiveCluster`."""
 
-    def __init__(self, api: ApiConnection, user: str, namespaces: tuple[str, ...]) -> None:
+    def __init__(
+        self, api: ApiConnection, user: str, namespaces: tuple[str, ...], others: AskOthers | None = None
+    ) -> None:
         self.api = api
+        self._others = others
         self.user = user
         self.namespaces = namespaces
         self.bucket = TokenBucket(REQUESTS_PER_S, BURST)
@@ -50,7 +54,7 @@ class Visitor:
                 threading.Thread(target=self._live.stop, daemon=True).start()
                 self._live = None
             if self._live is None:
-                self._live = LiveCluster(self.api, self.namespaces).start()
+                self._live = LiveCluster(self.api, self.namespaces, self._others).start()
             return self._live
 
     @property
@@ -80,10 +84,19 @@ def user_of(api: ApiConnection) -> str:
 
 
 class Visitors:
-    """All users that are signed in. ``connect`` makes a connection with a token."""
+    """All users that are signed in. ``connect`` makes a connection with a token, and ``others`` a way to
+    ask what others hold."""
 
-    def __init__(self, connect: Callable[[str], ApiConnection], *, most: int, idle_s: float) -> None:
+    def __init__(
+        self,
+        connect: Callable[[str], ApiConnection],
+        *,
+        most: int,
+        idle_s: float,
+        others: Callable[[str], AskOthers] | None = None,
+    ) -> None:
         self._connect = connect
+        self._others = others
         self._most = most
         self._idle_s = idle_s
         self._lock = threading.Lock()
@@ -112,7 +125,8 @@ class Visitors:
             return known
         api = self._connect(token)
         try:
-            fresh = Visitor(api, user_of(api), namespaces)
+            others = self._others(token) if self._others is not None else None
+            fresh = Visitor(api, user_of(api), namespaces, others)
         except KubeError:
             api.close()
             raise

@@ -9,20 +9,18 @@ What is of namespaces that the reader may not see is told in numbers alone. Node
 readers that may list the pods of all namespaces; others get how many cards of how many nodes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from vc_egpu.admission.serving.callers import ANYWHERE, Sees
 from vc_egpu.core.model.cluster import NodeName, QueueName, Snapshot
 from vc_egpu.whatif.answers import Answer, Asked, Place
 from vc_egpu.whatif.changes import AddNodes, Change, Drain, End, SetCap
 
 Json = dict[str, Any]
-Sees = Callable[[str], bool]
-"""Whether the reader may list the pods of a namespace; of :data:`ANYWHERE`, of all."""
-ANYWHERE: Final = ""
 MOST_CHANGES: Final = 16
 MOST_NODES: Final = 64
 """Added by one change. The question is answered next to the decisions."""

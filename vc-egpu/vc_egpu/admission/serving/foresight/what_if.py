@@ -4,19 +4,17 @@ From the machine itself, where a port-forward ends, a request without a token se
 other pages. With a token, its user must have the right to make that Job, and sees what it may list.
 """
 
-import ipaddress
 import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from vc_egpu.admission.serving.callers import ANYWHERE, BusyError, Callers, Rations, Reader
 from vc_egpu.admission.serving.foresight.asked_jobs import asked
 from vc_egpu.admission.serving.foresight.budget import LIMIT_S, Budget, Rests
-from vc_egpu.admission.serving.foresight.callers import BusyError, Callers
 from vc_egpu.admission.serving.foresight.questions import (
-    ANYWHERE,
     QuestionError,
     namespace_of,
     own_queues,
@@ -39,40 +37,10 @@ PATH: Final = "/v1/what-if"
 TURN_S: Final = 5.0
 """How long a question waits for the one before it."""
 _QUESTIONS_PER_S: Final = 1.0
-_REVIEWS_PER_S: Final = 10.0
 
 _TOO_MANY: Final = Answer(429, b"too many questions: ask again in some seconds\n")
 
 logger = logging.getLogger(__name__)
-
-
-class Reader(Protocol):
-    """What a caller may."""
-
-    def sees(self, namespace: str) -> bool:
-        """Whether it may know the names of what runs there."""
-        ...
-
-    def may_submit(self, namespace: str) -> bool:
-        """Whether it may make Jobs there."""
-        ...
-
-    def may_ask_now(self) -> bool:
-        """Whether it asked seldom enough; a question is counted."""
-        ...
-
-
-class _Operator:
-    """A request from the machine itself."""
-
-    def sees(self, _namespace: str) -> bool:
-        return True
-
-    def may_submit(self, _namespace: str) -> bool:
-        return True
-
-    def may_ask_now(self) -> bool:
-        return True
 
 
 class WhatIf:
@@ -86,9 +54,11 @@ class WhatIf:
         questions: TokenBucket | None = None,
         rests: Rests = lambda _timeout_s: True,
         limit_s: float = LIMIT_S,
+        callers: Callers | None = None,
     ) -> None:
         """``rests``: see :class:`.budget.Budget`. ``limit_s``: the time for one question."""
-        self._callers = Callers(api, TokenBucket(_REVIEWS_PER_S, 40))
+        self._callers = callers if callers is not None else Callers(api)
+        self._rations = Rations()
         self._view, self._rests, self._limit_s = view, rests, limit_s
         self._questions = questions if questions is not None else TokenBucket(_QUESTIONS_PER_S, 5)
         self._turn = threading.Lock()
@@ -96,10 +66,10 @@ class WhatIf:
     def answer(self, request: Request) -> Answer:
         """What a POST gets."""
         try:
-            reader = self._reader(request)
+            reader = self._callers.reader(request)
             if reader is None:
                 return Answer(403, b"needs a bearer token that the API server knows\n")
-            asks_too_often = not reader.may_ask_now() or not self._questions.try_take()
+            asks_too_often = not self._rations.try_take(reader) or not self._questions.try_take()
             if asks_too_often or not self._turn.acquire(timeout=TURN_S):
                 return _TOO_MANY
             try:
@@ -114,15 +84,6 @@ class WhatIf:
         except KubeError as error:
             logger.warning("a reader of %s could not be checked: %s", PATH, error)
             return Answer(503, b"the API server cannot say what you may see\n")
-
-    def _reader(self, request: Request) -> Reader | None:
-        token = request.authorization.removeprefix("Bearer ").strip()
-        if not request.authorization:
-            local = ipaddress.ip_address(request.client.partition("%")[0]).is_loopback
-            return _Operator() if local else None
-        if not token or token == request.authorization:
-            return None
-        return self._callers.caller(token)
 
     def _told(self, body: bytes, reader: Reader) -> Answer:
         sees = reader.sees

@@ -227,7 +227,7 @@ export class HeatMap {
     pen.lineWidth = 1;
     pen.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
     if (!isWell(card)) this.hatched(pen, x, y);
-    if (card[F.unseen]) {
+    if (card[F.least]) {
       pen.fillStyle = /** @type {string} */ (this.accent);
       pen.beginPath();
       pen.arc(x + size * 0.78, y + size * 0.22, Math.max(1.2, size * 0.11), 0, 7);
@@ -244,7 +244,7 @@ export class HeatMap {
       return "";
     }
     pen.globalAlpha = 1;
-    return card[F.unseen] ? "" : colour;
+    return card[F.least] ? "" : colour;
   }
 
   /** Hatching: state is never told by colour alone. @param {CanvasRenderingContext2D} pen @param {number} x @param {number} y */

@@ -16,7 +16,7 @@ export function inCluster(path, query = {}) {
 
 /** Places of the figures of a card in the server's rows. */
 export const F = {
-  index: 0, model: 1, memory: 2, allocated: 3, suspended: 4, high: 5, low: 6, state: 7, sharers: 8, unseen: 9,
+  index: 0, model: 1, memory: 2, allocated: 3, suspended: 4, high: 5, low: 6, state: 7, sharers: 8, unseen: 9, least: 10,
 };
 
 export class Store extends EventTarget {

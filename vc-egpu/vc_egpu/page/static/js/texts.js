@@ -58,8 +58,8 @@ export const percent = (ratio) =>
 /** @param {number} mib */
 export const memory = (mib) => (mib >= 1024 ? `${number(mib / 1024)} GiB` : `${number(mib)} MiB`);
 
-/** A figure that may be more, where pods are not seen. @param {any[]} card @param {string} value */
-export const least = (card, value) => (card[9] ? t("least", { value }) : value);
+/** A figure that may be more, where it is not known what unseen pods hold. @param {any[]} card @param {string} value */
+export const least = (card, value) => (card[10] ? t("least", { value }) : value);
 
 /** How long ago. @param {string} iso @param {number} [now] */
 export function ago(iso, now = Date.now()) {
