@@ -144,6 +144,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "submit",
         "sizing",
         "pairing",
+        "idle_events",
         "models",
         "parser",
         "completion",

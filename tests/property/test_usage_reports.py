@@ -84,6 +84,7 @@ def compared(this: World, told: Report) -> list[str]:
     windows = (*SERVICE, "local_weekday", "local_hour")
     return [
         *differences(tables["idle_services"], SERVICE, times(oracle.idle_services(this))),
+        *differences(tables["idle_gangs"], ("cluster", "namespace", "gang"), times(oracle.idle_gangs(this))),
         *differences(tables["idle_windows"], windows, oracle.idle_windows(this)),
         *differences(tables["idle_cards"], ("cluster", "node", "uuid"), oracle.idle_cards(this)),
         *differences(tables["right_sizes"], SERVICE, oracle.right_sizes(this)),
@@ -142,15 +143,17 @@ def test_every_number_is_the_one_counted_by_hand(first: int) -> None:
 
 def test_the_worlds_have_what_the_reports_tell_of() -> None:
     """Else equal would mean empty on both sides."""
-    advice, methods, idle = set[str](), set[str](), 0
+    advice, methods, idle, gangs = set[str](), set[str](), 0, 0
     for seed in range(200):
         this = world(seed)
         advice |= {row["advice"] for row in oracle.right_sizes(this).values()}
         methods |= {pair[2] for pair in oracle.pairs(this, HOST_BYTES)}
         idle += len(oracle.idle_services(this))
+        gangs += len(oracle.idle_gangs(this))
     assert advice == {"shrink", "grow", "keep", "ended", "too little seen", "not measured"}
     assert methods == {"share", "spill", "suspension"}
     assert idle > 100
+    assert gangs > 20
 
 
 @pytest.mark.parametrize("first", range(0, WORLDS, AT_ONCE * 4))

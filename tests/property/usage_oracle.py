@@ -100,6 +100,26 @@ def idle_services(world: World) -> Found:
     return found
 
 
+def idle_gangs(world: World) -> Found:
+    """By cluster, namespace and gang: hours since it worked last, if it idled in the last hour."""
+    until = int(world.window.until.timestamp()) // 3600
+    found: Found = {}
+    low = [row for row in shares(world) if row["class"] == "low" and row["gang"] and active_of(row) > 0]
+    for key, rows in grouped(low, lambda row: (row["cluster"], row["namespace"], row["gang"])).items():
+        hours = grouped(rows, hour_of)
+        idle = sorted(hours)
+        while any(not idles(hours[hour]) for hour in idle):
+            del idle[0]
+        if idle and idle[-1] >= until - 1:
+            found[key] = {
+                "idle_hours": len(idle),
+                "idle_card_hours": math.fsum(part_of(r) * active_of(r) for h in idle for r in hours[h])
+                / 3600,
+                "idle_since_index": idle[0],
+            }
+    return found
+
+
 def idle_windows(world: World) -> Found:
     """By service, weekday and hour in UTC."""
     sums: dict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0])

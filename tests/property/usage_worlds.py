@@ -1,6 +1,7 @@
 """Small random worlds of hourly rows: services on cards for days, with holes, restarts and full cards."""
 
 import random
+import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -140,7 +141,7 @@ def _share_rows(
             | {
                 "namespace": service.namespace,
                 "queue": service.queue,
-                "gang": "",
+                "gang": f"podgroup-{uuid.uuid5(uuid.NAMESPACE_DNS, service.name)}",
                 "pod": f"{service.name}-{replica}",
                 "container": "main",
                 "class": service.share_class,

@@ -85,6 +85,7 @@ def test_every_process_is_explained_to_operators() -> None:
         if name not in {
             "catalogue",
             "environments",
+            "idle-events",
             "kubectl",
             "node-clean",
             "node-images",

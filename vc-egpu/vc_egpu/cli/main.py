@@ -27,6 +27,10 @@ PROCESSES: Final = {
         "vc_egpu.cli.sites.usage",
         "idle cards, right sizes, gains, pairs and costs, from Prometheus or Parquet",
     ),
+    "idle-events": (
+        "vc_egpu.cli.idle_events",
+        "tells owners of low gangs that a report finds idle, by Events",
+    ),
     "environments": ("vc_egpu.volcano.needs.main", "checks a table of what software needs of nodes"),
     "placement": ("vc_egpu.volcano.profiles.main", "checks a table of how work is placed"),
     "sim": ("vc_egpu.sim.main", "replays work on a cluster in memory, under several placement policies"),

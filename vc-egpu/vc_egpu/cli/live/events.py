@@ -13,7 +13,7 @@ from vc_egpu.cli.views.table import Table
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import CORE_EVENTS
 
-SPEAKERS: Final = ("vc-egpu-admission", "vc-egpu-node", "vc-egpu-jobs", "vc-egpu-webhook")
+SPEAKERS: Final = ("vc-egpu-admission", "vc-egpu-node", "vc-egpu-jobs", "vc-egpu-webhook", "vc-egpu-report")
 """The processes that write events, as each names itself."""
 KEPT: Final = "the API server keeps events for an hour, unless its --event-ttl says otherwise"
 

@@ -110,6 +110,9 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "tenant", "namespace", "service", "model", "held_card_hours", "idle_card_hours", "idle_ratio",
         "compute_used_ratio", "idle_since",
     ),
+    "idle_gangs": (
+        "tenant", "namespace", "gang", "model", "idle_hours", "idle_card_hours", "idle_since",
+    ),
     "idle_cards": (
         "node", "uuid", "model", "card_hours", "free_hours", "granted_idle_hours", "compute_used_ratio",
     ),

@@ -30,6 +30,7 @@ TABLES: Final = (
     "clusters",
     "idle_services",
     "idle_windows",
+    "idle_gangs",
     "idle_cards",
     "right_sizes",
     "gains",

@@ -34,6 +34,39 @@ GROUP BY h.cluster, n.tenant, n.queue, h.namespace, h.service, h.container, h.mo
 HAVING SUM(h.idles * h.held_seconds) >= 3600.0
 ORDER BY idle_card_hours DESC, h.cluster, h.namespace, h.service, h.container, h.model;
 
+-- TABLE low_gang_hours: each hour of a gang of class low in which it was on its cards, with whether all of it idled.
+SELECT
+  h.cluster, h.namespace, h.gang, h.hour_index, MAX(h.tenant) AS tenant, MAX(h.queue) AS queue, MAX(h.service) AS service,
+  MAX(h.model) AS model, SUM(h.part * h.active_seconds) AS part_seconds,
+  CASE WHEN MIN(CASE WHEN h.compute_used_seconds IS NULL OR h.memory_used_max_bytes IS NULL
+      OR h.memory_used_mean_bytes IS NULL
+      OR h.memory_used_max_bytes - h.memory_used_mean_bytes > g.flat_ratio * h.memory_granted_bytes
+      THEN 0 ELSE 1 END) = 1
+    AND SUM(h.compute_used_seconds) < MAX(g.idle_ratio) * SUM(h.active_seconds) THEN 1 ELSE 0 END AS idles
+FROM share_hours h CROSS JOIN settings g
+WHERE h.class = 'low' AND h.gang <> '' AND h.active_seconds > 0.0
+GROUP BY h.cluster, h.namespace, h.gang, h.hour_index;
+
+-- TABLE idle_gangs: gangs of class low that idled in the last hour and hold cards, those that idle longest first.
+SELECT
+  h.cluster, h.tenant, h.queue, h.namespace, h.gang, h.service, h.model, h.idle_hours, h.idle_card_hours,
+  h.idle_since_index
+FROM (
+  SELECT a.cluster, a.namespace, a.gang, MAX(a.tenant) AS tenant, MAX(a.queue) AS queue, MAX(a.service) AS service,
+    MAX(a.model) AS model, COUNT(*) AS idle_hours, SUM(a.part_seconds) / 3600.0 AS idle_card_hours,
+    MIN(a.hour_index) AS idle_since_index, MAX(a.hour_index) AS last_seen_index
+  FROM low_gang_hours a
+  JOIN (
+    SELECT cluster, namespace, gang, MAX(CASE WHEN idles = 0 THEN hour_index ELSE -1 END) AS last_busy_index
+    FROM low_gang_hours GROUP BY cluster, namespace, gang
+  ) w ON w.cluster = a.cluster AND w.namespace = a.namespace AND w.gang = a.gang
+  WHERE a.hour_index > w.last_busy_index
+  GROUP BY a.cluster, a.namespace, a.gang
+) h
+CROSS JOIN settings g
+WHERE h.last_seen_index >= g.until_index - 1
+ORDER BY h.idle_hours DESC, h.cluster, h.namespace, h.gang;
+
 -- TABLE idle_windows: by service, weekday (1 is Monday) and hour of the day: how much of its time it idled.
 SELECT
   h.cluster, n.tenant, h.namespace, h.service, h.container, h.model, h.local_weekday, h.local_hour,
