@@ -1,7 +1,7 @@
 """A long life of a busy cluster on a virtual clock: prints one JSON object as its last line.
 
     python e2e/soak_sim.py [--decisions 1000000] [--nodes 64] [--seed 1] [--seconds 1800] [--lives 2]
-                           [--usage-half-life-s 0] [--moves-per-hour 0] [--any-of 0]
+                           [--usage-half-life-s 0] [--moves-per-hour 0] [--any-of 0] [--emptying]
 
 The real ``decide`` decides for 64 nodes of eight cards. Ten tenants below two parents submit gangs of 1 to 64
 from a heavy tail, of three classes; half of the tenants always have work. They have weights 1 to 4, deserved
@@ -25,8 +25,13 @@ gang of a higher class took the new ones meanwhile; ``moves`` has these as ``ove
 an hour than were allowed.
 
 With ``--any-of`` above 0 every third node has cards of a second model. So large a part of the gangs takes
-either one, and some of the others ask for the second one alone. ``choices`` has how many started with each. A
-violation is a gang that runs on two models, and a queue above one of its caps while nobody is on the way.
+either one, and some of the others ask for the second one alone. ``choices`` has how many started with each.
+A gang that runs on two models is a violation. So is a queue above a cap of its own, where pods that are told
+to go do not count any more.
+
+With ``--emptying`` and moves most tenants send nothing in every second hour, so that nodes can be emptied. An
+autoscaler removes a node ten minutes after it is empty, and brings it back once gangs have waited for a
+minute. A gang that is placed on a node which is being emptied is a violation. ``nodes`` counts what happened.
 """
 
 import argparse
@@ -37,10 +42,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from bench.long_life import Tally, figures, jain
 from vc_egpu.core.books.state import index_of
 from vc_egpu.core.check import invariants
 from vc_egpu.core.model.causes import Cause
@@ -80,6 +86,10 @@ TOLD_EVERY: Final = 500
 REVIEW_S: Final = 5.0
 WRITTEN_S: Final = 0.1
 """So long a write takes to come back."""
+UNNEEDED_S: Final = 600.0
+"""An autoscaler removes a node that has been empty for so long."""
+GROWS_S: Final = 60.0
+"""It brings one back for gangs that have waited for so long."""
 WINDOW_S: Final = 3600.0
 """The budget of moves is one for each such time."""
 
@@ -111,21 +121,6 @@ class Life:
     evicted: int = 0
 
 
-@dataclass(slots=True)
-class Tally:
-    """What is reported."""
-
-    decisions: int = 0
-    reviews: int = 0
-    violations: list[str] = field(default_factory=list)
-    wait_ratios: list[float] = field(default_factory=list)
-    evictions: Counter[str] = field(default_factory=Counter)
-    moves: Counter[str] = field(default_factory=Counter)
-    choices: Counter[str] = field(default_factory=Counter)
-    """Gangs that take any of both models: how many started with each."""
-    most_evictions: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Departure:
     """A gang that left its cards for others."""
@@ -139,14 +134,24 @@ class Soak:
     """The cluster, its tenants, and what happens to them."""
 
     def __init__(
-        self, nodes: int, seed: int, half_life_s: float = 0.0, moves_per_hour: int = 0, any_of: float = 0.0
+        self,
+        nodes: int,
+        seed: int,
+        half_life_s: float = 0.0,
+        moves_per_hour: int = 0,
+        any_of: float = 0.0,
+        *,
+        emptying: bool = False,
     ) -> None:
         self.rng = random.Random(seed)
+        self.emptying = emptying
+        self._scaled_down: list[Node] = []
+        self._empty_since: dict[NodeName, float] = {}
         self.any_of = any_of
         self.per_hour = moves_per_hour
         policy = Policy(recent=RecentUse(half_life_s))
         if moves_per_hour:
-            moving = Moving(True, True, per_hour=moves_per_hour, after_s=60.0)
+            moving = Moving(True, True, moves_per_hour, after_s=60.0, for_empty=emptying)
             policy = replace(policy, binpack=OURS, mix=_mix(), moving=moving)
         self.world = World(policy, MIB)
         self._claimed_at: list[float] = []
@@ -226,6 +231,9 @@ class Soak:
 
     def _arrive(self, tenant: Tenant) -> str | None:
         """Another gang, unless three wait. The larger a tenant's share, the more gangs are always work."""
+        if self.emptying and int(self.world.now / WINDOW_S) % 2 and tenant.queue.weight > 1:
+            self._later(WINDOW_S - self.world.now % WINDOW_S, partial(self._arrive, tenant))
+            return None  # a quiet hour
         waits = sum(life.tenant is tenant and life.started is None for life in self.lives.values())
         every_s = 20 / tenant.queue.weight if tenant.always else 400
         self._later(self.rng.expovariate(1 / every_s), partial(self._arrive, tenant))
@@ -304,9 +312,28 @@ class Soak:
             use = self.world.parts_of(tenant.queue.name)
             tenant.had_microcard_s += REVIEW_S * use
         self._judge_caps()
+        if self.emptying:
+            self._scale()
         if any(life.started is None for life in self.lives.values()):
             self.tally.reviews += 1
             self._decide(None)
+
+    def _scale(self) -> None:
+        """What an autoscaler does."""
+        snapshot, now = self.world.snapshot(), self.world.now
+        holding = {pod.node for pod in snapshot.pods.values() if pod.node is not None}
+        empty = {name for name in snapshot.nodes if name not in holding}
+        self._empty_since = {name: self._empty_since.get(name, now) for name in sorted(empty)}
+        for name, since in self._empty_since.items():
+            node = snapshot.nodes[name]
+            if node.emptied is not None and now - since >= UNNEEDED_S:
+                self.world.remove_node(name)
+                self._scaled_down.append(replace(node, emptied=None))
+                self.tally.nodes["removed"] += 1
+        lacks = any(life.started is None and now - life.submitted > GROWS_S for life in self.lives.values())
+        if lacks and self._scaled_down:
+            self.world.put_node(self._scaled_down.pop())
+            self.tally.nodes["came back"] += 1
 
     # --- decisions -------------------------------------------------------------------------------
 
@@ -330,9 +357,12 @@ class Soak:
             # Victims take a moment to leave. What is written is one more event.
             self._later(self.rng.uniform(1.0, 10.0), self._leave)
 
+        self.tally.nodes.update({"tainted": len(plan.empties), "opened": len(plan.opens)})
         for move in plan.moves.values():
             self._count(move)
-        if plan.moves or plan.choices:  # the controller hears of what it wrote, and decides about all
+        if (
+            plan.moves or plan.choices or plan.empties or plan.opens
+        ):  # the controller hears of what it wrote, and decides about all
             self.world.engine.after(WRITTEN_S, self._decide_after_write)
 
     def _leave(self) -> None:
@@ -356,14 +386,20 @@ class Soak:
                 self.tally.violations.append(f"{lately} moves within an hour, {self.per_hour} are allowed")
 
     def _judge_caps(self) -> None:
-        """No queue is above a cap, unless others are to leave first."""
+        """No queue is above a cap. Victims count until they are told to go: a plan may begin before they are
+        gone."""
         snapshot = self.world.snapshot()
         if any(gang.plan is not None and gang.plan.victims for gang in snapshot.gangs.values()):
             return
-        uses = index_of(snapshot).uses.total
+        index = index_of(snapshot)
+        going: Counter[tuple[str, str]] = Counter()
+        for uid in index.notable.terminating:
+            name, amounts = index.charge_of(uid) or (None, {})
+            for above in index.chain(name) if name is not None else ():
+                going.update({(above, resource): amount for resource, amount in amounts.items()})
         for name, queue in snapshot.queues.items():
             for resource, cap in queue.capability.items():
-                used = uses.get(name, {}).get(resource, 0)
+                used = index.uses.total.get(name, {}).get(resource, 0) - going[name, resource]
                 if used > cap:
                     self.tally.violations.append(f"{name} uses {used} {resource}, its cap is {cap}")
 
@@ -386,6 +422,9 @@ class Soak:
             there = sum(pod.phase is PodPhase.PLACED for pod in self.world.pods_of(gang.key))
             if len(admission.members) + there < gang.min_member:
                 self.tally.violations.append(f"{gang.key} is admitted in part")
+            nodes = {place.node for place in admission.members.values()} & snapshot.nodes.keys()
+            if any(snapshot.nodes[name].emptied is not None for name in nodes if name is not None):
+                self.tally.violations.append(f"{gang.key} is placed on a node that is being emptied")
             for eviction in admission.evictions:
                 if any(snapshot.pods[uid].runs_as is ShareClass.HIGH for uid in eviction.pods):
                     self.tally.violations.append(f"{eviction.gang} is of high priority and goes")
@@ -460,12 +499,6 @@ def _all_run(pods: list[Pod]) -> bool:
     return bool(pods) and all(pod.phase is PodPhase.PLACED for pod in pods)
 
 
-def jain(shares: list[float]) -> float:
-    """1 where all are equal, 1/n where one has everything."""
-    squares = sum(share * share for share in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
-
-
 def _mix() -> Mix:
     """What the tenants ask for: see :meth:`Soak._shape`."""
     parts = [(H20_MIB, 100, 0.5)]
@@ -485,17 +518,22 @@ def live(
     half_life_s: float,
     moves_per_hour: int,
     any_of: float,
+    emptying: bool = False,
 ) -> dict[str, Any]:
     """One life, as the numbers that can be put together with those of other lives."""
-    soak, began = Soak(nodes, seed, half_life_s, moves_per_hour, any_of), time.perf_counter()
+    soak = Soak(nodes, seed, half_life_s, moves_per_hour, any_of, emptying=emptying)
+    began = time.perf_counter()
     soak.begin()
-    told = 0
+    told = shown = 0
     while soak.tally.decisions < decisions and time.perf_counter() - began < seconds:
         soak.world.engine.step()
         if soak.tally.decisions >= told + TOLD_EVERY:
             told = soak.tally.decisions
             text = f"seed {seed}: {told} decisions in {time.perf_counter() - began:.0f} s"
             print(f"{text}, {len(soak.tally.violations)} violations", file=sys.stderr, flush=True)
+        for violation in soak.tally.violations[shown:]:
+            print(f"seed {seed}, {soak.world.now:.0f} s: {violation}", file=sys.stderr, flush=True)
+        shown = len(soak.tally.violations)
     always = [tenant for tenant in soak.tenants if tenant.always]
     shares = [tenant.had_microcard_s / sum(tenant.queue.deserved.values()) for tenant in always]
     return {
@@ -518,6 +556,7 @@ def main() -> int:
     parser.add_argument("--usage-half-life-s", type=float, default=0.0, help="as of the controller")
     parser.add_argument("--moves-per-hour", type=int, default=0, help="gangs moved; 0: none ever is")
     parser.add_argument("--any-of", type=float, default=0.0, help="part of gangs that take any of two models")
+    parser.add_argument("--emptying", action="store_true", help="moves also empty nodes")
     flags = parser.parse_args()
     began = time.perf_counter()
     each = -(-flags.decisions // flags.lives)
@@ -529,38 +568,13 @@ def main() -> int:
         half_life_s=flags.usage_half_life_s,
         moves_per_hour=flags.moves_per_hour,
         any_of=flags.any_of,
+        emptying=flags.emptying,
     )
     with ProcessPoolExecutor(flags.lives) as pool:
         lives = list(pool.map(one, range(flags.seed, flags.seed + flags.lives)))
     found = figures(lives, time.perf_counter() - began)
     print(json.dumps(found))
     return 1 if found["violations"] else 0
-
-
-def figures(lives: list[dict[str, Any]], took_s: float) -> dict[str, Any]:
-    """What is printed. Of shares the worst life counts, of all else the lives together."""
-    tallies: list[Tally] = [life["tally"] for life in lives]
-    violations = [violation for tally in tallies for violation in tally.violations]
-    ratios = sorted(ratio for tally in tallies for ratio in tally.wait_ratios) or [0.0]
-    decisions = sum(tally.decisions for tally in tallies)
-    evictions = sum((tally.evictions for tally in tallies), Counter[str]())
-    return {
-        "decisions": decisions,
-        "reviews": sum(tally.reviews for tally in tallies),
-        "violations": len(violations),
-        "first_violations": violations[:5],
-        "jain_dominant_share": round(min(life["jain"] for life in lives), 4),
-        "longest_wait_ratio": round(ratios[int(0.99 * (len(ratios) - 1))], 2),
-        "evictions_by_cause": dict(sorted(evictions.items())),
-        "moves": dict(sum((tally.moves for tally in tallies), Counter[str]())),
-        "choices": dict(sum((tally.choices for tally in tallies), Counter[str]())),
-        "evictions_per_gang_max": max(tally.most_evictions for tally in tallies),
-        "gangs": sum(life["gangs"] for life in lives),
-        "virtual_hours": round(sum(life["virtual_hours"] for life in lives), 1),
-        "seconds": round(took_s, 1),
-        "decisions_per_s": round(decisions / took_s, 1),
-        "decisions_per_cpu_s": round(decisions / sum(life["cpu_s"] for life in lives), 1),
-    }
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "kept",
         "state",
         "figures",
+        "taints",
         "execution",
         "telling",
         "recovery",

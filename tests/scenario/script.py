@@ -65,7 +65,7 @@ After every command the invariants are checked. The commands::
                                             most 2 of them go to a node, n1 is left out, and others had gone
                                             for it
     setting reclaim-by-weight | setting no-reclaim | setting moves
-                                            the controller runs with this option
+                                            the controller runs with this option (also moves-off, moves-empty)
     tick 30                                 seconds pass
     cards | pods g                          who is where
 """
@@ -381,6 +381,8 @@ class Script:
             "reclaim-by-weight": {"reclaim_by_weight": True},
             "no-reclaim": {"reclaim": False},
             "moves": {"moving": Moving(for_waiting=True)},
+            "moves-off": {"moving": Moving()},
+            "moves-empty": {"moving": Moving(for_waiting=True, for_empty=True, after_s=60.0)},
             "moves-one-an-hour": {"moving": Moving(for_waiting=True, per_hour=1)},
         }
         self.world.policy = replace(self.world.policy, **changes[words[0]])

@@ -30,6 +30,8 @@ def story(plan: Plan, world: World) -> list[str]:
             lines.append(f"claim nothing for {key} any more")
     for key, move in plan.moves.items():
         lines.append(_moved(key, move))
+    lines += [f"empty {name}" for name in plan.empties]
+    lines += [f"open {name}" for name in plan.opens]
     pods = world.snapshot().pods
     for going in plan.evictions:
         moves = going.cause is Cause.DEFRAGMENTATION
@@ -80,6 +82,7 @@ def _moved(key: str, move: Move) -> str:
         return f"{key} has moved"
     claimed = [str(share.card) for place in move.places.values() for _, share in place.shares]
     why = f"so that {move.whom} fits" if move.whom else f"{move.won_milli} thousandths of a card are won"
+    why = f"so that {move.empties} is empty" if move.empties else why
     return f"move {key} to {' '.join(claimed)}, {why}"
 
 

@@ -106,5 +106,6 @@ def test_an_account_may_do_what_its_process_does(account: str) -> None:
         held |= granted("vc-egpu-checkpoint", helper)
     if account == "vc-egpu-admission":
         held |= granted("vc-egpu-node-growth", composed("node-growth"))
+        held |= granted("vc-egpu-node-emptying", composed("node-emptying"))
     assert sorted(held - used(account)) == [], "rights that nobody needs"
     assert sorted(used(account) - held) == [], "calls that would be refused"

@@ -14,7 +14,7 @@ from vc_egpu.admission.garbage_collector import Collector
 from vc_egpu.core.books.state import index_of
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import Instant, Snapshot
+from vc_egpu.core.model.cluster import Instant, NodeName, Snapshot
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Mix, Policy
 from vc_egpu.core.model.reasons import Reason, Verdict
@@ -51,6 +51,11 @@ class Decisions:
         """The operator's table of placement, for the decisions from now on."""
         if profiles != self.policy.profiles:
             self.policy = replace(self.policy, profiles=profiles)
+
+    def cannot_open(self, nodes: frozenset[NodeName]) -> None:
+        """Nodes that are being emptied, and from which the API server lets nobody take our taint now."""
+        if nodes != self.policy.moving.stuck:
+            self.policy = replace(self.policy, moving=replace(self.policy.moving, stuck=nodes))
 
     def make(
         self, snapshot: Callable[[], Snapshot], only: Collection[str] | None, clock: float
@@ -117,5 +122,6 @@ def without_admissions(plan: Plan) -> Plan:
         reservations={},
         choices={},
         moves=moves,
+        empties=(),
         evictions=evictions,
     )

@@ -9,10 +9,12 @@ import logging
 from collections.abc import Callable
 
 from vc_egpu.admission.execution import writes
+from vc_egpu.admission.taints import write
 from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.resources import PODS
+from vc_egpu.kube.resources import NODES, PODS
 from vc_egpu.kube.wire.errors import KubeError, NotFound
 from vc_egpu.kube.wire.transport import Json
+from vc_egpu.volcano.codec import cluster_codec, trim
 from vc_egpu.volcano.codec.pod_codec import pod
 from vc_egpu.volcano.podspec.sums import is_over
 from vc_egpu.volcano.podspec.way import is_direct, waits_for_us
@@ -24,8 +26,9 @@ logger = logging.getLogger(__name__)
 
 
 def drain(api: ApiConnection, *, direct_only: bool = False) -> int:
-    """Take our gates and orders to suspend off all pods; 0 when none is left, else 1 (see the log).
+    """Take our gates and orders to suspend off all pods, and our taint off all nodes.
 
+    0 when none is left, else 1: the log names them.
     ``direct_only``: only waiting pods that name us as their scheduler go. An earlier version of ours knows
     gates and orders, and not that name.
     """
@@ -42,9 +45,27 @@ def drain(api: ApiConnection, *, direct_only: bool = False) -> int:
             logger.info("pod %s: gate lifted; it waits for cards that no node offers any more", where)
         else:
             left.append(where)
+    if not direct_only:
+        left += _opened(api)
     for where in left:
-        logger.error("pod %s: still waits for us, or is suspended", where)
+        logger.error("%s: still waits for us, is suspended, or bears our taint", where)
     return 1 if left else 0
+
+
+def _opened(api: ApiConnection) -> list[str]:
+    """Take our taint off all nodes; the names of those where that failed."""
+    left = []
+    for document in api.list(NODES, transform=trim.node).items:
+        name = document["metadata"]["name"]
+        if cluster_codec.bears_our_taint(document):
+            try:
+                write(api, name, None)
+            except KubeError as error:
+                logger.warning("node %s: %s", name, error)
+                left.append(f"node {name}")
+            else:
+                logger.info("node %s: our taint is gone", name)
+    return left
 
 
 def _if_concerned(document: Json) -> Json:

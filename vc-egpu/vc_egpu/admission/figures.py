@@ -37,6 +37,7 @@ class Figures:
         self._binds = vocabulary.GANG_BIND_SECONDS.histogram(self.registry)
         self._evicted = vocabulary.PODS_EVICTED.counter(self.registry)
         self._moved = vocabulary.GANGS_MOVED.counter(self.registry)
+        self._emptied = vocabulary.NODES_EMPTIED.counter(self.registry)
         self._suspended = vocabulary.PODS_SUSPENDED.counter(self.registry)
         self._outcomes = vocabulary.SUSPENSIONS.counter(self.registry)
         self._needed = vocabulary.NODES_NEEDED.gauge(self.registry)
@@ -74,6 +75,10 @@ class Figures:
         """A gang has claimed other cards, has come to them, or stays where it is."""
         step = "given up" if move.stays else "claimed" if move.places else "arrived"
         self._moved.labels(queue, step).inc()
+
+    def emptied(self, *, opened: bool) -> None:
+        """A node got our taint, or lost it."""
+        self._emptied.labels("opened" if opened else "tainted").inc()
 
     def evicted(self, pods: Iterable[DecodedPod], cause: Cause) -> None:
         """These pods were asked to go."""

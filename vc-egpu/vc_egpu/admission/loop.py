@@ -308,6 +308,7 @@ class Loop:
         self._mirror.inventory.settle_network()
         question, clock = self._agenda.take_question(), self._work.clock
         self._parts.decisions.learned(self._mirror.usual.mix)
+        self._parts.decisions.cannot_open(self._parts.taints.stuck(clock))
         plan, failed = self._parts.decisions.make(self._mirror.snapshot, question.only, clock)
         logger.debug("a decision was made about %s", question)
         self._work.count("decisions")
@@ -322,6 +323,7 @@ class Loop:
         self._conductor.plans.asked_at, self._asked_at = self._asked_at, None
         verdicts = said_now(plan.verdicts, question, self._mirror, self._work.reports)
         refused = self._conductor.carry_out(replace(plan, verdicts=verdicts), time.time())
+        self._parts.taints.carry_out(plan, time.time(), clock)
         # Not all that is decided can be written.
         self._verdicts.enter(question, {**verdicts, **refused})
         self._work.reports.look_again(question.tried, clock)
@@ -390,8 +392,9 @@ class Loop:
         alone = without_group(self._mirror)
         self._read_tables()
         # A suspended gang waits as well, though no verdict says so.
-        moves = self._settings.policy.moving.for_fragments or self._mirror.state.somebody_moves
-        if self._verdicts.is_any_waiting() or self._mirror.state.somebody_is_away or alone or moves:
+        moving, state = self._settings.policy.moving, self._mirror.state
+        moves = moving.for_fragments or moving.for_empty or state.somebody_moves or state.somebody_is_emptied
+        if self._verdicts.is_any_waiting() or state.somebody_is_away or alone or moves:
             self._agenda.try_all(Why.REVIEW)
         for key in self._parts.missing.due(alone, clock):
             self._parts.executor.look_for_group(key)

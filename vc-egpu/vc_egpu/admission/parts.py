@@ -21,6 +21,7 @@ from vc_egpu.admission.kept.keeper import Keeper
 from vc_egpu.admission.leader import HealthyClock, Leadership, UntilEnded
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.state.mirror import Mirror
+from vc_egpu.admission.taints import Taints
 from vc_egpu.admission.telling.reports import Reports
 from vc_egpu.admission.telling.verdicts import Verdicts
 from vc_egpu.admission.view import ViewRequest
@@ -77,6 +78,7 @@ class Parts:
     keeper: Keeper[Experience]
     moves: Keeper[moves.Moves]
     runs: Keeper[earlier_runs.Runs]
+    taints: Taints
     until: UntilEnded
     """No write begins once this has ended."""
     verdicts: Verdicts = field(default_factory=Verdicts)
@@ -130,6 +132,7 @@ class Parts:
             keeper=Keeper(fenced, settings.namespace, usual_work.FORM),
             moves=Keeper(fenced, settings.namespace, moves.FORM),
             runs=Keeper(fenced, settings.namespace, earlier_runs.FORM),
+            taints=Taints(fenced, work.figures.emptied),
             clock=others.clock or HealthyClock(leadership, fresh_s),
             until=until,
             needs=needs_file.followed(settings.environments),
@@ -144,5 +147,6 @@ class Parts:
         self.keeper.stop()
         self.moves.stop()
         self.runs.stop()
+        self.taints.stop()
         self.events.stop()
         self.collector.end()

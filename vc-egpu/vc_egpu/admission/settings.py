@@ -196,6 +196,12 @@ def _add_moves(parser: argparse.ArgumentParser) -> None:
         "of it; always: also where less is left over in pieces, with --binpack=ours",
     )
     parser.add_argument(
+        "--defrag-empty-nodes",
+        action="store_true",
+        help="low or restartable gangs move so that nodes are empty: those get a taint, and an autoscaler "
+        f"removes them; needs the rights of the component node-emptying (taint {names.EMPTIED})",
+    )
+    parser.add_argument(
         "--defrag-per-hour", type=int, default=Moving().per_hour, help="so many gangs move at most"
     )
     parser.add_argument(
@@ -209,7 +215,8 @@ def _add_moves(parser: argparse.ArgumentParser) -> None:
         type=_hours,
         default=Moving().hours,
         metavar="FROM-TO",
-        help="with always: hours of the day, in UTC, as 22-6, in which gangs move so that less is left over",
+        help="hours of the day, in UTC, as 22-6, in which gangs move so that less is left over or nodes are "
+        "empty",
     )
 
 
@@ -301,6 +308,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         moving=Moving(
             for_waiting=flags.defrag != "off",
             for_fragments=flags.defrag == "always",
+            for_empty=flags.defrag_empty_nodes,
             per_hour=max(0, flags.defrag_per_hour),
             after_s=max(0.0, flags.defrag_after_s),
             hours=flags.defrag_hours,

@@ -38,6 +38,13 @@ def begin(trial: Trial, record: Recorder, view: GangView, own: list[Claim]) -> A
     return _AnyOf(trial, record, view, own)
 
 
+def made(trial: Trial, view: GangView) -> list[GangView]:
+    """The gang as it is with each of its choices; as it is where it has none."""
+    if not any(member.shape.options for member in view.waiting):
+        return [view]
+    return [_as(trial, view, way) for way in ways(view)]
+
+
 def ways(view: GangView) -> list[str]:
     """The choices that a gang has, in the order in which they are tried; one alone where it has chosen.
 
@@ -156,6 +163,10 @@ class _AnyOf(Attempt):
     def _way(self, choice: str) -> _Way:
         view, aside = _as(self._trial, self._view, choice), _Aside()
         return _Way(choice, view, aside, admit.begin(self._trial, aside, view, self._own))
+
+    @property
+    def is_seated(self) -> bool:
+        return self._taken is not None
 
     @property
     def is_allowed(self) -> bool:

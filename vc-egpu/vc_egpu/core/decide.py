@@ -14,7 +14,7 @@ from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.model.plan import Plan
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
-from vc_egpu.core.moving import seek, underway
+from vc_egpu.core.moving import emptying, seek, underway
 from vc_egpu.core.queues import order
 from vc_egpu.core.room import lines
 from vc_egpu.core.standing import (
@@ -66,11 +66,17 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
             attempt = choice.begin(trial, record, view, own)
             attempt.check_caps()  # 2. caps
             attempt.place()  # 3. place
-            attempt.make_room()  # 4. make room
+            is_short = attempt.is_allowed and not attempt.is_seated and bool(trial.index.emptied)
+            opened = emptying.opens_for(trial, record, choice.made(trial, view)) if is_short else ()
+            if not opened:
+                attempt.make_room()  # 4. make room
             attempt.hold()  # 5. hold
             attempt.say()  # 6. record: one verdict for every gang
+            if opened:
+                emptying.tell(record, view, opened)
     underway.close(trial, record)
     reservations.review(trial, record, complete=only is None)
+    emptying.review(trial, record, complete=only is None)
     seek.seek(trial, record, complete=only is None)
     trial.close()
     return record.plan()

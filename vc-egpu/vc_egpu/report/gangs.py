@@ -15,7 +15,6 @@ from vc_egpu.core.model.cluster import (
     QueueName,
     ShareClass,
     Snapshot,
-    has_members,
 )
 from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.core.model.resources import add_to, amounts
@@ -128,7 +127,7 @@ def gang_row(gang: Gang, members: Members, condition: Condition | None) -> GangR
         created=gang.created,
         plan_id=gang.plan.plan_id if gang.plan is not None else "",
         condition=condition,
-        exists=has_members(single=gang.single, there=members.living > 0),
+        exists=_has_members(single=gang.single, there=members.living > 0),
         holds_cards=members.holding > 0,
         asks=_asks(gang, gated),
         asks_since=min((pod.created for pod in gated), default=gang.created),
@@ -145,3 +144,12 @@ def _asks(gang: Gang, gated: Iterable[Pod]) -> Mapping[str, int]:
         for resource, amount in amounts(shape).items():
             add_to(total, resource, count * amount)
     return total
+
+
+def _has_members(*, single: bool, there: bool) -> bool:
+    """Whether a gang has a living pod (``there``), or one is to come.
+
+    A Deployment that is scaled to nothing leaves a PodGroup, and so does a batch Job that is suspended. The
+    pods of a Volcano Job are always made by its controller.
+    """
+    return there or not single

@@ -230,7 +230,10 @@ class World:
                 self._reborn(pod)
 
     def remember(self, plan: Plan) -> None:
-        """Gangs with claims know of them from now on."""
+        """Gangs with claims know of them from now on, and nodes whether they take work."""
+        for names, emptied in ((plan.empties, self.now), (plan.opens, None)):
+            for node in [node for name in names if (node := self.snapshot().nodes.get(name))]:
+                self.put_node(replace(node, emptied=emptied))
         for key, move in plan.moves.items():
             self.state.put_gang(replace(self.gang(key), move=move))
         for key, reservation in plan.reservations.items():
@@ -307,8 +310,15 @@ class World:
         for _ in range(rounds):
             standing = any(gang.plan is not None for gang in self.snapshot().gangs.values())
             suspension = plan.suspensions or plan.resumes or plan.evictions or plan.moves
+            nodes = plan.empties or plan.opens
             if not (
-                plan.admissions or plan.withdrawals or plan.ready or plan.choices or suspension or standing
+                plan.admissions
+                or plan.withdrawals
+                or plan.ready
+                or plan.choices
+                or suspension
+                or nodes
+                or standing
             ):
                 self.remember(plan)
                 break

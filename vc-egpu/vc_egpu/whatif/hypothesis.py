@@ -72,6 +72,7 @@ class Hypothesis:
             self.state.put_pod(pod)
         for uid in snapshot.kept:
             self.state.remove_pod(uid)
+        self.state.remember_moves(snapshot.moves_of_gone)
         self._hold(snapshot)
         self._revision = snapshot.revision
 

@@ -31,6 +31,8 @@ class Moved:
     """The gang that fits because of it; empty: less is left over."""
     won_milli: int
     """Thousandths of a card that become of use; all moves for one gang name the same."""
+    empties: str = ""
+    """The node that is empty then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ def moves(snapshot: Snapshot, policy: Policy, now: Instant) -> Moves:
         for admission in plan.admissions:
             if not admission.evictions and not admission.suspensions:
                 cluster.start(admission)  # it needs no move
+        for name in plan.empties:
+            cluster.state.put_node(replace(cluster.state.node(name), emptied=now))
+        if plan.empties:
+            continue
         if not begun:
             break
         for key, move in begun.items():
@@ -80,7 +86,7 @@ def _moved(cluster: Hypothesis, key: str, move: Move) -> Moved:
     leaves = {str(pod.node) for pod in pods if pod.shares}
     goes_to = {str(place.node) for place in move.places.values() if place.node is not None}
     nodes = tuple(sorted(leaves)), tuple(sorted(goes_to))
-    return Moved(key, len(pods), shares_of(pods), *nodes, move.whom, move.won_milli)
+    return Moved(key, len(pods), shares_of(pods), *nodes, move.whom, move.won_milli, move.empties)
 
 
 def carry_out(cluster: Hypothesis, key: str, move: Move) -> None:

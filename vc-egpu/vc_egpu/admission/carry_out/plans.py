@@ -224,7 +224,7 @@ def _moving(move: Move) -> str:
         return "it stays on its cards"
     if not move.places:
         return "it has moved"
-    return f"other cards are claimed for it, {why_moved(move.whom)}"
+    return f"other cards are claimed for it, {why_moved(move.whom, move.empties)}"
 
 
 def _no_room(group: Group, plan: str) -> str:

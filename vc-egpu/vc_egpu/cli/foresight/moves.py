@@ -46,7 +46,7 @@ def shown(found: FoundMoves) -> RenderableType:
 
 
 def _head(found: FoundMoves) -> str:
-    how = "the controller makes them by itself" if found.on else "the controller runs with --defrag=off"
+    how = "the controller makes them by itself" if found.on else "the controller moves no gangs"
     count = len(found.moves.moved)
     return f"{count} gangs would move: {how}" if count else f"no gang would move ({how})"
 
@@ -54,4 +54,5 @@ def _head(found: FoundMoves) -> str:
 def _line(one: Moved) -> str:
     where = f"from {few(list(one.leaves))} to {few(list(one.goes_to))}"
     won = f"{one.won_milli / 1000:g} cards become of use"
-    return f"{one.gang}: {one.pods} pods with {one.cards} cards go {where}, {why_moved(one.whom)}; {won}"
+    why = why_moved(one.whom, one.empties)
+    return f"{one.gang}: {one.pods} pods with {one.cards} cards go {where}, {why}; {won}"

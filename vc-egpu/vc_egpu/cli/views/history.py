@@ -91,7 +91,7 @@ def moves(text: str) -> list[str]:
     move = gang_notes.decode_move(text, "", {})
     if move is None:
         return []
-    why, when = why_moved(move.whom), world.time_of(move.at)
+    why, when = why_moved(move.whom, move.empties), world.time_of(move.at)
     if gang_notes.claims(text):
         return [f"it moves to other cards, which are claimed for it since {when}, {why}"]
     if move.stays:

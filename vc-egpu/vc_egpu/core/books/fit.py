@@ -60,6 +60,8 @@ def why_not(node: Node, shape: PodShape) -> str:
     """The first rule by which the node refuses the shape, as a word for users; empty if none does."""
     if node.drained:  # a pod that tolerates all taints would come back at once
         return "being drained"
+    if node.emptied is not None:
+        return "being emptied"
     if node.unschedulable and not _tolerated(UNSCHEDULABLE_TAINT, shape.tolerations):
         return "cordoned"
     return _untolerated(node, shape) or _unwanted(node, shape)

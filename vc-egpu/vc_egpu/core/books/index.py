@@ -78,6 +78,15 @@ class Notable:
 class Index:
     """Ledger, queue use, the pods of gangs and of nodes."""
 
+    reserved: dict[str, None]
+    """Gangs that are to get cards before others, see :class:`.cluster.Reservation`."""
+    emptied: dict[NodeName, None]
+    """Nodes that bear our taint, see :class:`.cluster.Node`."""
+    moved: dict[str, None]
+    """Gangs that move or were moved, see :class:`.cluster.Move`."""
+    moves_of_gone: Mapping[str, Move]
+    """By UID of its PodGroup: the last move of each gang that is gone. Replaced, never changed."""
+
     def __init__(self, card_mib: Mapping[str, int] | None = None) -> None:
         self.card_mib: Mapping[str, int] = card_mib or {}
         """The table: memory of one card in MiB, by model."""
@@ -109,12 +118,7 @@ class Index:
         """By queue, its gangs, running or not; only queues that have any."""
         self.low_gangs: dict[str, None] = {}
         """Gangs of low priority, running or not."""
-        self.reserved: dict[str, None] = {}
-        """Gangs that are to get cards before others, see :class:`.cluster.Reservation`."""
-        self.moved: dict[str, None] = {}
-        """Gangs that move or were moved, see :class:`.cluster.Move`."""
-        self.moves_of_gone: Mapping[str, Move] = {}
-        """By UID of its PodGroup: the last move of each gang that is gone. Replaced, never changed."""
+        self.reserved, self.emptied, self.moved, self.moves_of_gone = {}, {}, {}, {}
         self.drained: dict[NodeName, None] = {}
         """Nodes whose gangs shall run elsewhere."""
         self.intern = Intern()
@@ -240,6 +244,10 @@ class Index:
         self.generation += 1
         self.nodes[node.name] = node
         self._note_drain(node.name, wanted=node.drained)
+        if node.emptied is not None:
+            self.emptied[node.name] = None
+        else:
+            self.emptied.pop(node.name, None)
         self.node_changes[node.name] = self.generation
         row = self.ledger.put_node(node)
         if self._masks.node_changed(row, node):
@@ -259,6 +267,7 @@ class Index:
         self.generation += 1
         del self.nodes[name]
         self._note_drain(name, wanted=False)
+        self.emptied.pop(name, None)
         self.node_changes[name] = self.generation
         self._masks.node_changed(row, None)
         self._masks.names_changed()

@@ -58,6 +58,10 @@ class ClusterState:
         self._index.set_held(name, ())
         self._index.remove_node(name)
 
+    def node(self, name: NodeName) -> Node:
+        """As it was entered last. Raises ``KeyError``."""
+        return self._index.nodes[name]
+
     def put_pod(self, pod: Pod) -> None:
         """Enter or replace a pod, ours or not; a finished one releases what it held."""
         if self._index.pods.get(pod.uid) == pod:
@@ -128,6 +132,11 @@ class ClusterState:
     def somebody_moves(self) -> bool:
         """Whether a gang has claimed other cards and not come to them yet, as far as decisions know."""
         return bool(self._index.moves_under_way())
+
+    @property
+    def somebody_is_emptied(self) -> bool:
+        """Whether a node bears our taint."""
+        return bool(self._index.emptied)
 
     def moves_since(self, since: Instant) -> dict[str, Move]:
         """By UID of the PodGroup: what counts of all moves from then on, of gangs that are gone, too."""

@@ -176,6 +176,10 @@ class Node:
     """What its software is: driver, CUDA that the driver offers, capabilities of its cards."""
     network: tuple[Domain, ...] = ()
     """What it shares with others on the network, the nearest first: its rack, its block ..."""
+    emptied: Instant | None = None
+    """Since when it bears our taint: it takes nothing new, so that an autoscaler may remove it."""
+    stays: bool = False
+    """Its autoscaler is told not to remove it."""
 
     @property
     def is_silent(self) -> bool:
@@ -459,6 +463,8 @@ class Move:
     """Thousandths of a card that become of use: what ``whom`` asks for, or less that is left over."""
     given_up: int = 0
     """Moves of this gang that were given up one after the other, before it had left its cards."""
+    empties: str = ""
+    """The node that is to be empty because of it."""
 
     @property
     def stays(self) -> bool:
@@ -468,11 +474,11 @@ class Move:
     @property
     def past(self) -> "Move":
         """What counts of it once its gang is gone."""
-        return Move(self.at, whom=self.whom, given_up=0 if self.places else self.given_up)
+        return Move(self.at, whom=self.whom, given_up=self.given_up * (not self.places), empties=self.empties)
 
     def give_up(self, now: Instant) -> "Move":
         """What is remembered of a move whose gang stays."""
-        return Move(now, whom=self.whom, given_up=min(self.given_up + 1, MOST_GIVEN_UP))
+        return replace(self.past, at=now, given_up=min(self.given_up + 1, MOST_GIVEN_UP))
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,15 +540,6 @@ class Gang:
     def is_of_replicas(self) -> bool:
         """Whether any one member will do: each is suspended and comes back without the others."""
         return self.single and self.min_member <= 1
-
-
-def has_members(*, single: bool, there: bool) -> bool:
-    """Whether a gang has a living pod (``there``), or one is to come.
-
-    A Deployment that is scaled to nothing leaves a PodGroup, and so does a batch Job that is suspended. The
-    pods of a Volcano Job are always made by its controller.
-    """
-    return there or not single
 
 
 def class_of(pod: Pod, gang: Gang | None, unknown: _T) -> ShareClass | _T:

@@ -458,6 +458,8 @@ class Shortage:
     """No domain of the network that it may have has room for all of it."""
     brief: bool = False
     """The decision had told very many gangs already: what is short was not looked for."""
+    opens: tuple[str, ...] = ()
+    """Nodes that were to be empty, and take work again for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vc_egpu.core.model.causes import Account, Cause
-from vc_egpu.core.model.cluster import MemberPlacement, Move, PodUid, QueueName, Reservation
+from vc_egpu.core.model.cluster import MemberPlacement, Move, NodeName, PodUid, QueueName, Reservation
 from vc_egpu.core.model.reasons import Verdict
 
 
@@ -106,5 +106,9 @@ class Plan:
     """By gang, the option that its pods are to be made with from now on; those that wait are made again."""
     moves: Mapping[str, Move] = field(default_factory=dict)
     """By gang, what is known of its way to other cards from now on. Others stay as they are."""
+    empties: tuple[NodeName, ...] = ()
+    """Nodes that get our taint: they are to be empty."""
+    opens: tuple[NodeName, ...] = ()
+    """Nodes that lose it: work needs them, or they cannot be emptied."""
     reservations: Mapping[str, Reservation | None] = field(default_factory=dict)
     """By gang, what is to be remembered from now on; None: nothing any more. Other gangs stay as they are."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from vc_egpu.core.model.cluster import Instant, PodShape, QueueName
+from vc_egpu.core.model.cluster import Instant, NodeName, PodShape, QueueName
 from vc_egpu.core.profiles.table import NO_RULES, Table, hour_of, is_within
 
 MAX_BACK_OFF_S: Final = 640.0
@@ -100,6 +100,10 @@ class Moving:
     """Nobody moves for a gang that was made less than this ago."""
     least_won_milli: int = 250
     """Without a gang that fits: so many thousandths of a card have to be won for each card that moves."""
+    for_empty: bool = False
+    """Gangs move so that a node is empty. It gets our taint, and an autoscaler removes it."""
+    stuck: frozenset[NodeName] = frozenset()
+    """Nodes that are being emptied and cannot be opened again now: the API server refused it."""
     hours: tuple[int, int] = (0, 24)
     """Without a gang that fits: from this hour of the day, in UTC, to that one, which may be before it."""
 
@@ -110,7 +114,7 @@ class Moving:
     @property
     def on(self) -> bool:
         """Whether any gang is ever moved."""
-        return self.for_waiting or self.for_fragments
+        return self.for_waiting or self.for_fragments or self.for_empty
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Small pieces of text that messages are made of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from vc_egpu.core.model.causes import Account
@@ -19,8 +19,21 @@ def few(names: Sequence[str], most: int = FEW) -> str:
     return ", ".join(names[:most]) + more
 
 
-def why_moved(whom: str) -> str:
-    """What a gang goes to other cards for. ``whom``: the gang that fits then; empty: none."""
+def about_nodes(shut: Mapping[str, str], more: int, opens: Sequence[str]) -> list[str]:
+    """Nodes with room that do not take a gang, each with its reason, and nodes that are opened for it."""
+    texts = []
+    if shut:
+        names = ", ".join(f"{name} ({why})" for name, why in shut.items())
+        texts.append(f"nodes with room that do not take it: {names}{f' and {more} more' if more else ''}")
+    if opens:
+        texts.append(f"nodes that were to be emptied take work again for it: {few(opens)}")
+    return texts
+
+
+def why_moved(whom: str, empties: str = "") -> str:
+    """What a gang goes to other cards for: ``whom`` fits then, the node ``empties`` is empty, or neither."""
+    if empties:
+        return f"so that node {empties} is empty"
     return f"so that {whom} fits" if whom else "so that less is left over in pieces"
 
 

@@ -6,21 +6,20 @@ placement has. What is found is only a claim of other cards. One set of moves is
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import places_up_to
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import Move, PodUid, ShareClass
-from vc_egpu.core.model.gangs import GangView, Member, shares_of
+from vc_egpu.core.model.gangs import GangView, shares_of
 from vc_egpu.core.model.policy import OURS
-from vc_egpu.core.moving import pauses, underway
+from vc_egpu.core.moving import emptying, pauses, underway
+from vc_egpu.core.moving.leaving import Leaving, has_other, move_of, place_others
 from vc_egpu.core.moving.movable import left_in_budget, movable, veto
 from vc_egpu.core.placing.measure import CARD_MILLI
 from vc_egpu.core.placing.outlook import Outlook, outlook_of
-from vc_egpu.core.placing.place import place
 from vc_egpu.core.placing.policies import goes_by
 from vc_egpu.core.placing.scores import OURS_RULE
 from vc_egpu.core.queues import caps
@@ -39,19 +38,9 @@ _TURN_S: Final = 5.0
 """So long the same ones come first."""
 _MOST_SETS: Final = 4
 """So many sets of gangs are tried for each of them."""
-_EFFORT: Final = 600
 _MOST_ROWS: Final = 64
 """On so many of the nodes that leave most over gangs are tried, and so many gangs on all of them."""
 _MOST_TRIED: Final = 24
-_OTHER: Final = "other places"
-
-
-@dataclass(frozen=True, slots=True)
-class _Leaving:
-    """Part of a gang, or all of it, that would go."""
-
-    view: GangView
-    pods: tuple[PodUid, ...]
 
 
 def seek(trial: Trial, record: Recorder, *, complete: bool) -> None:
@@ -68,13 +57,15 @@ def seek(trial: Trial, record: Recorder, *, complete: bool) -> None:
         return
     if moving.for_waiting:
         waiting = _waiting(trial, record)
-        pool = [view.gang.key for view in movable(trial) if _has_other(trial, view)] if waiting else []
+        pool = [view.gang.key for view in movable(trial) if has_other(trial, view)] if waiting else []
         if any(_for_gang(trial, record, view, pool, left) for view in waiting):
             return
     chosen = trial.policy
     scores = OURS in {chosen.binpack, *chosen.profiles.policies} and bool(chosen.mix.classes)
     if moving.for_fragments and moving.is_time(trial.now) and scores:
         _for_fragments(trial, record)
+    if moving.for_empty and moving.is_time(trial.now) and not record.any_moves:
+        emptying.seek(trial, record, left)
 
 
 # --- for a gang that waits -------------------------------------------------------------------------
@@ -97,28 +88,6 @@ def _waiting(trial: Trial, record: Recorder) -> list[GangView]:
     # Searches are few in one decision, so others come first in a later one.
     turn = int(trial.now / _TURN_S) % max(1, len(found))
     return [*found[turn:], *found[:turn]][:_MOST_WAITING]
-
-
-def _has_other(trial: Trial, view: GangView) -> bool:
-    """Whether each kind of its members by itself finds other places as things are: asked once per kind."""
-    members = underway.leaving_members(trial, view, {pod.uid for pod in view.placed})
-    if view.gang.single:
-        members = members[:1]
-    kinds: dict[int, list[Member]] = {}
-    for member in members:
-        kinds.setdefault(member.shape_id, []).append(member)
-    return all(_finds_places(trial, view, alike) for alike in kinds.values())
-
-
-def _finds_places(trial: Trial, view: GangView, alike: Sequence[Member]) -> bool:
-    need = trial.need_in(view, alike[0])
-    mark = (_OTHER, alike[0].shape_id, need.share_class, view.gang.blocked_nodes, need.packed, len(alike))
-    known = trial.scratch.get(str(mark))
-    if not isinstance(known, bool):
-        mask = trial.mask(view.gang, need.shape)
-        known = places_up_to(trial.ledger, need, mask, len(alike)) == len(alike)
-        trial.scratch[str(mark)] = known
-    return known
 
 
 def _is_enough_free(trial: Trial, view: GangView) -> bool:
@@ -147,7 +116,7 @@ def _for_gang(trial: Trial, record: Recorder, view: GangView, pool: list[str], m
             room = make_room_by(trial, view, members, hunt) if may_fit else None
         if room is None:
             return False
-        leaving = [_Leaving(trial.index.view(e.gang), tuple(sorted(e.pods))) for e in room.evictions]
+        leaving = [Leaving(trial.index.view(e.gang), tuple(sorted(e.pods))) for e in room.evictions]
         try:
             with trial.without(underway.own_claims(trial, view.gang.key)):
                 stuck = _elsewhere(trial, record, view, leaving) if len(leaving) <= most else ""
@@ -161,44 +130,28 @@ def _for_gang(trial: Trial, record: Recorder, view: GangView, pool: list[str], m
     return False
 
 
-def _elsewhere(trial: Trial, record: Recorder, view: GangView, leaving: list[_Leaving]) -> str | None:
+def _elsewhere(trial: Trial, record: Recorder, view: GangView, leaving: list[Leaving]) -> str | None:
     """Find other places for all of these, next to the gang, which is booked. None: they are claimed.
 
     Otherwise the gang that finds none. None gets the place of another one of them: that one is still there
     when the claims are looked at next.
     """
-    moved: list[tuple[_Leaving, tuple[Seated, ...]]] = []
+    moved: list[tuple[Leaving, tuple[Seated, ...]]] = []
     try:
         for one in sorted(leaving, key=lambda one: (-len(one.pods), one.view.gang.key)):
             lifted = trial.lift(one.pods)
-            seated = _place(trial, one)
+            seated = place_others(trial, one)
             trial.put_back(lifted)
             if seated is None:
                 return one.view.gang.key
             moved.append((one, seated))
         for one, seated in moved:
             won = sum(CARD_MILLI * ask.cards for m in view.waiting for ask in m.shape.asks)
-            record.moves(one.view.gang.key, _move(trial, one, seated, view.gang.key, won))
+            record.moves(one.view.gang.key, move_of(trial, one, seated, view.gang.key, won))
         return None
     finally:
         for _, seated in moved:
             trial.unseat(seated)
-
-
-def _place(trial: Trial, one: _Leaving) -> tuple[Seated, ...] | None:
-    """Places for what leaves, booked; it is off the ledger already."""
-    members = underway.leaving_members(trial, one.view, set(one.pods))
-    return place(trial, one.view.without(set(one.pods)), members, effort=_EFFORT)
-
-
-def _move(trial: Trial, one: _Leaving, seated: Sequence[Seated], whom: str, won_milli: int) -> Move:
-    counts: dict[str, int] = {}
-    for uid in one.pods:
-        for resource, amount in (trial.charge_of(uid) or (None, {}))[1].items():
-            counts[resource] = counts.get(resource, 0) + amount
-    places = {entry.member.key: trial.placement(entry) for entry in seated}
-    before = pauses.given_up(one.view.gang.move, trial.now)
-    return Move(trial.now, places, frozenset(one.pods), whom, counts, won_milli, before)
 
 
 # --- for less that is left over --------------------------------------------------------------------
@@ -218,7 +171,7 @@ def _for_fragments(trial: Trial, record: Recorder) -> None:
         record.moves(best[1], best[2])
 
 
-def _on(trial: Trial, rows: Sequence[int]) -> Iterator[_Leaving]:
+def _on(trial: Trial, rows: Sequence[int]) -> Iterator[Leaving]:
     """Gangs on these nodes that may move and go by that score, first those of the first node. Replicas go
     one by one."""
     index, seen, count = trial.index, set[PodUid](), 0
@@ -232,28 +185,28 @@ def _on(trial: Trial, rows: Sequence[int]) -> Iterator[_Leaving]:
             part = (uid,) if view.gang.single else tuple(one.uid for one in view.placed)
             seen.update(part)
             scored = goes_by(OURS, trial.policy, profile_of(trial, view))
-            if scored and veto(trial, view) is None and _has_other(trial, view):
-                yield _Leaving(view, part)
+            if scored and veto(trial, view) is None and has_other(trial, view):
+                yield Leaving(view, part)
                 count += 1
             if count == _MOST_TRIED:
                 return
 
 
-def _won(trial: Trial, outlook: Outlook, before: int, one: _Leaving) -> tuple[float, str, Move] | None:
+def _won(trial: Trial, outlook: Outlook, before: int, one: Leaving) -> tuple[float, str, Move] | None:
     """What is won for each card that moves; None where it finds no place on other nodes."""
     pods = [trial.index.pods[uid] for uid in one.pods]
     gang = one.view.gang
     old = {pod.node for pod in pods if pod.node is not None and pod.shares}
     away = replace(one.view, gang=replace(gang, blocked_nodes=gang.blocked_nodes | old))
     lifted = trial.lift(one.pods)
-    seated = _place(trial, replace(one, view=away))
+    seated = place_others(trial, replace(one, view=away))
     try:
         if seated is None:
             return None
         won = before - int(outlook.fragments(trial).sum())
         if won <= 0:
             return None
-        return won / shares_of(pods), one.view.gang.key, _move(trial, one, seated, "", won)
+        return won / shares_of(pods), one.view.gang.key, move_of(trial, one, seated, "", won)
     finally:
         trial.unseat(seated or ())
         trial.put_back(lifted)

@@ -43,22 +43,30 @@ def review(trial: Trial, record: Recorder) -> None:
         if still_there(trial, key):
             _still_there(trial, record, view, move)
         elif not _is_going(trial, view, move):
-            record.moves(key, Move(move.at, whom=move.whom, won_milli=move.won_milli))
+            come = Move(move.at, whom=move.whom, won_milli=move.won_milli, empties=move.empties)
+            record.moves(key, come)
 
 
 def close(trial: Trial, record: Recorder) -> None:
-    """After all turns: what no gang makes use of is given up."""
+    """After all turns: what no gang makes use of is given up. Gangs leave a node that is to be empty."""
     for key, move in trial.index.moves_under_way():
-        if not move.whom or not still_there(trial, key):
+        if not still_there(trial, key) or not (move.whom or move.empties):
             continue
-        if record.decided(move.whom) and not trial.leaving.keys() & move.pods:
+        useless = record.decided(move.whom) and not trial.leaving.keys() & move.pods
+        if move.empties:
+            useless = record.is_opened(move.empties) or not trial.claims.has(ClaimKind.MOVE, key)
+        if useless:
             record.moves(key, move.give_up(trial.now))
             _drop(trial, key)
+        elif move.empties:
+            _leaves(trial, record, trial.index.view(key), move)
 
 
 def _still_there(trial: Trial, record: Recorder, view: GangView, move: Move) -> None:
     late = not -CLOCK_SKEW_S <= trial.now - move.at < _STARTS_S
     wanted = not move.whom or (move.whom in trial.index.gangs and not trial.index.view(move.whom).runs)
+    if move.empties and move.empties not in trial.index.emptied:
+        wanted = False  # the node takes work again
     if not (late or not trial.policy.preemption or not trial.policy.moving.on) and wanted:
         bookings = _bookings(trial, view, move)
         lifted = trial.lift(move.pods)
@@ -69,12 +77,16 @@ def _still_there(trial: Trial, record: Recorder, view: GangView, move: Move) -> 
         trial.put_back(lifted)
         if fits and len(bookings) == sum(1 for place in move.places.values() if place.node is not None):
             _book(trial, view, move, bookings)
-            if not move.whom:
-                trial.leaving.update(dict.fromkeys(sorted(move.pods)))
-                whole = {pod.uid for pod in view.placed} <= move.pods
-                record.evicts(Eviction(view.gang.key, move.pods, whole, Cause.DEFRAGMENTATION))
+            if not (move.whom or move.empties):
+                _leaves(trial, record, view, move)
             return
     record.moves(view.gang.key, move.give_up(trial.now))
+
+
+def _leaves(trial: Trial, record: Recorder, view: GangView, move: Move) -> None:
+    trial.leaving.update(dict.fromkeys(sorted(move.pods)))
+    whole = {pod.uid for pod in view.placed} <= move.pods
+    record.evicts(Eviction(view.gang.key, move.pods, whole, Cause.DEFRAGMENTATION))
 
 
 def _is_going(trial: Trial, view: GangView, move: Move) -> bool:

@@ -1,8 +1,8 @@
 """What a decision has found so far; becomes the plan."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from vc_egpu.core.model.cluster import Move, Reservation
+from vc_egpu.core.model.cluster import Move, NodeName, Reservation
 from vc_egpu.core.model.findings import Shortage
 from vc_egpu.core.model.gangs import GangView, Mark, mark_in_any_queue
 from vc_egpu.core.model.plan import Admission, Eviction, Plan, Readiness, Resume, Suspension, Withdrawal
@@ -51,6 +51,8 @@ class Recorder:
         self._choices: dict[str, str] = {}
         self._reservations: dict[str, Reservation | None] = {}
         self._moves: dict[str, Move] = {}
+        self._empties: list[NodeName] = []
+        self._opens: dict[NodeName, None] = {}
         self._refused: dict[Mark | None, tuple[Verdict, int | None]] = {}
         self._placeless: dict[Mark, Shortage | None] = {}
 
@@ -108,6 +110,18 @@ class Recorder:
         """The gang claims other cards from now on, has come to them, or stays where it is."""
         self._moves[key] = move
 
+    def empties(self, name: NodeName) -> None:
+        """The node is to be empty from now on."""
+        self._empties.append(name)
+
+    def opens(self, names: Iterable[NodeName]) -> None:
+        """These nodes take work again."""
+        self._opens.update(dict.fromkeys(sorted(names)))
+
+    def is_opened(self, name: str) -> bool:
+        """Whether this decision opens the node."""
+        return name in self._opens
+
     @property
     def any_moves(self) -> bool:
         """Whether this decision began or ended a move."""
@@ -163,5 +177,7 @@ class Recorder:
             evictions=tuple(self._evictions),
             choices=dict(sorted(self._choices.items())),
             moves=dict(sorted(self._moves.items())),
+            empties=tuple(self._empties),
+            opens=tuple(self._opens),
             reservations=dict(sorted(self._reservations.items())),
         )

@@ -89,7 +89,8 @@ class Trial:
         self._counted: set[str] = set()
         """Gangs whose members are counted by node."""
         self._kinds: dict[int, bool] = {}
-        self._blocked_masks: dict[tuple[object, object, frozenset[NodeName]], Flags] = {}
+        self._opened: frozenset[NodeName] = frozenset()
+        self._blocked_masks: dict[tuple[object, object, frozenset[NodeName], frozenset[NodeName]], Flags] = {}
 
     def close(self) -> None:
         """Nothing is tried any more; the trial must not be used after this."""
@@ -190,18 +191,30 @@ class Trial:
     def mask(self, gang: Gang, shape: PodShape) -> Flags:
         """By row: whether the node may take this gang's pods of this shape. Not to be written to."""
         mask = self.index.mask(shape)
-        if not gang.blocked_nodes:
+        if not (gang.blocked_nodes or self._opened):
             return mask
-        key = (fit.static_key(shape), shape.needs, gang.blocked_nodes)
+        key = (fit.static_key(shape), shape.needs, gang.blocked_nodes, self._opened)
         known = self._blocked_masks.get(key)
         if known is None:
             known = mask.copy()
+            for node in self._opened:
+                opened = replace(self.index.nodes[node], emptied=None)
+                known[self.ledger.rows[node]] = fit.accepts(opened, shape)
             for node in gang.blocked_nodes:
                 row = self.ledger.rows.get(node)
                 if row is not None:
                     known[row] = False
             self._blocked_masks[key] = known
         return known
+
+    @contextmanager
+    def opened(self, names: Iterable[NodeName]) -> Iterator[None]:
+        """As if these nodes, which are being emptied, took work."""
+        self._opened = frozenset(names)
+        try:
+            yield
+        finally:
+            self._opened = frozenset()
 
     def rows_of(self, view: GangView) -> dict[int, int]:
         """How many of the gang's members each row has already."""

@@ -23,7 +23,7 @@ from vc_egpu.core.model.resources import (
     is_model_key,
     model_of,
 )
-from vc_egpu.core.model.words import balance, few, has_of, kind, utc
+from vc_egpu.core.model.words import about_nodes, balance, few, has_of, kind, utc
 
 _MOST_KINDS: Final = 8
 """Kinds of cards that a sentence names: all others are counted."""
@@ -249,10 +249,7 @@ def _shortage(finding: findings.Shortage) -> Said:
         texts.append(_level(finding.level))
     if finding.beyond is not None:
         texts.append(_beyond(finding.beyond, cards=finding.cards is not None))
-    if finding.shut:
-        more = f" and {finding.shut_more} more" if finding.shut_more else ""
-        names = ", ".join(f"{node.name} ({node.why})" for node in finding.shut)
-        texts.append(f"nodes with room that do not take it: {names}{more}")
+    texts += about_nodes({str(n.name): n.why for n in finding.shut}, finding.shut_more, finding.opens)
     if finding.brief:
         texts.append("very many gangs wait, so it was not looked for what is short")
     if finding.standby is not None:

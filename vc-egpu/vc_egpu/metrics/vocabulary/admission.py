@@ -80,6 +80,11 @@ GANGS_MOVED: Final = _process(
     "egpu_gangs_moved_total", "counter", ("queue", "step"),
     "Gangs that claimed other cards (claimed), came to them (arrived), or stayed (given up). With --defrag.",
 )  # fmt: skip
+NODES_EMPTIED: Final = _process(
+    "egpu_nodes_emptied_total", "counter", ("step",),
+    "Nodes that got our taint so that they become empty (tainted), or lost it (opened). With "
+    "--defrag-empty-nodes.",
+)  # fmt: skip
 PODS_SUSPENDED: Final = _process(
     "egpu_pods_suspended_total", "counter", ("queue", "class", "cause"),
     "Pods that were told to leave their cards for a while, by queue and class of the victim.",
@@ -118,6 +123,7 @@ PROCESS: Final = (
     GANG_BIND_SECONDS,
     PODS_EVICTED,
     GANGS_MOVED,
+    NODES_EMPTIED,
     PODS_SUSPENDED,
     SUSPENSIONS,
     NODES_NEEDED,

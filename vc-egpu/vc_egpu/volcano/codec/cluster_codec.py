@@ -59,6 +59,7 @@ Terms = tuple[tuple[Requirement, ...], ...]
 ClaimTerms = Callable[[str, str], Terms]
 """(namespace, claim) to the node terms of the volume it is bound to; empty: anywhere, or unknown."""
 
+_LONGEST_INSTANT: Final = 12
 CLASS_OF: Final[Mapping[str, ShareClass]] = {"high": ShareClass.HIGH, "low": ShareClass.LOW}
 
 _LARGE: Final = frozenset({names.PLAN, names.RESERVED})
@@ -145,6 +146,8 @@ def node(
     taints = tuple(
         Taint(t["key"], t.get("value") or "", t.get("effect") or "") for t in spec.get("taints") or ()
     )
+    ours = [taint for taint in taints if taint.key == names.EMPTIED]
+    taints = tuple(taint for taint in taints if taint.key != names.EMPTIED)
     inventory = _inventory(annotations.get(names.NODE_CARDS)) if decoded is None else decoded
     problem = inventory.problem
     cordoned = names_in(annotations.get(names.CORDONED_CARDS, ""))
@@ -156,6 +159,8 @@ def node(
         labels=labels,
         taints=taints,
         unschedulable=bool(spec.get("unschedulable")),
+        emptied=_since(ours[0].value) if ours else None,
+        stays=annotations.get(names.STAYS) == "true",
         ready=_is_ready(status),
         lost=any(taint.key == OUT_OF_SERVICE for taint in taints),
         drained=any(taint.key == DRAIN for taint in taints),
@@ -187,6 +192,29 @@ def _inventory(text: str | None) -> NodeCards:
     except AnnotationError as error:
         # Not validated: the words may be longer than an agent's.
         return NodeCards.model_construct(problem=f"annotation {names.NODE_CARDS} is malformed: {error}")
+
+
+def bears_our_taint(document: Document) -> bool:
+    """Whether the node is to be empty."""
+    return any(taint.get("key") == names.EMPTIED for taint in taints_of(document))
+
+
+def taints_of(document: Document) -> list[Document]:
+    """All taints of a node."""
+    return list((document.get("spec") or {}).get("taints") or ())
+
+
+def taints_with(document: Document, emptied: float | None) -> list[Document]:
+    """The node's taints with ours, or (None) without it."""
+    others = [taint for taint in taints_of(document) if taint.get("key") != names.EMPTIED]
+    if emptied is None:
+        return others
+    return [*others, {"key": names.EMPTIED, "value": str(int(emptied)), "effect": "NoSchedule"}]
+
+
+def _since(value: str) -> float:
+    """The instant in our taint; 0, which is long ago, where somebody wrote something else."""
+    return float(value) if len(value) <= _LONGEST_INSTANT and value.isdecimal() else 0.0
 
 
 def says_the_same(before: Document, now: Document) -> bool:

@@ -91,6 +91,7 @@ class _Moved(BaseModel):
     version: Literal[1] = 1
     at: _At
     whom: Annotated[str, Field(max_length=512)] = ""
+    empties: Annotated[str, Field(max_length=253)] = ""
     won: Annotated[int, Field(ge=0, lt=1 << 40)] = 0
     given_up: Annotated[int, Field(ge=0, le=MOST_GIVEN_UP)] = 0
     counts: Annotated[
@@ -119,6 +120,7 @@ def encode_move(move: Move, group_uid: str, nodes: Mapping[NodeName, Node]) -> s
         counts=dict(move.counts),
         claim=claim,
         given_up=move.given_up,
+        empties=move.empties,
     )
     return wire.model_dump_json(exclude_defaults=True, exclude_none=True)
 
@@ -132,7 +134,7 @@ def decode_move(text: str, group_uid: str, nodes: Mapping[NodeName, Node]) -> Mo
         wire = _Moved.model_validate_json(text)
     except ValidationError:
         return None
-    past = Move(wire.at, whom=wire.whom, won_milli=wire.won)
+    past = Move(wire.at, whom=wire.whom, won_milli=wire.won, empties=wire.empties)
     if wire.claim is None:
         return replace(past, given_up=wire.given_up)
     try:
@@ -142,7 +144,7 @@ def decode_move(text: str, group_uid: str, nodes: Mapping[NodeName, Node]) -> Mo
     if record.group_uid != group_uid or record.lost:
         return past
     places = {key: member.placement for key, member in record.members.items()}
-    return Move(wire.at, places, record.victims, wire.whom, wire.counts, wire.won, wire.given_up)
+    return replace(past, places=places, pods=record.victims, counts=wire.counts, given_up=wire.given_up)
 
 
 def claims(text: str) -> bool:

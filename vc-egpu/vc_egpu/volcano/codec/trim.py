@@ -126,7 +126,9 @@ def node(document: Document) -> Json:
     return {
         "metadata": {
             **_some(metadata, (*_IDENTITY, "labels")),
-            "annotations": {k: v for k, v in annotations.items() if k.startswith(f"{names.DOMAIN}/")},
+            "annotations": {
+                k: v for k, v in annotations.items() if k.startswith(f"{names.DOMAIN}/") or k == names.STAYS
+            },
         },
         "spec": _some(spec, ("taints", "unschedulable")),
         "status": {

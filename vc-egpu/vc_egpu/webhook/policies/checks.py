@@ -59,6 +59,7 @@ def admission_policies(identities: Identities | None = None) -> list[Json]:
         _pod_groups(identities),
         _nodes(identities),
         _node_cards(identities),
+        _node_taints(identities),
     ]
     found = [document for each in policies for document in (each, binding(each["metadata"]["name"]))]
     told = _not_ours()
@@ -453,6 +454,38 @@ def _nodes(identities: Identities) -> Json:
             (
                 f"request.operation != 'UPDATE' || {kept}",
                 "metadata: a node agent leaves ownerReferences and finalizers of its Node as they are",
+            ),
+        ],
+    )
+
+
+def _node_taints(identities: Identities) -> Json:
+    # The admission controller may have the right to patch Nodes (component node-emptying). RBAC cannot say
+    # which field.
+    theirs = f"[object, oldObject].map(o, o.spec.?taints.orValue([]).filter(t, t.key != '{names.EMPTIED}'))"
+    spec = ("unschedulable", "podCIDR", "podCIDRs", "providerID", "configSource", "externalID")
+    same = [f"object.spec.?{field} == oldObject.spec.?{field}" for field in spec]
+    kept = ("labels", "annotations", "ownerReferences", "finalizers")
+    same += [f"object.metadata.?{field} == oldObject.metadata.?{field}" for field in kept]
+    ours = "object.spec.?taints.orValue([]).filter(t, t.key == "
+    return policy(
+        "vc-egpu-node-taints",
+        rule(["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
+        is_by(identities.admission),
+        variables={"theirs": theirs},
+        validations=[
+            (
+                "request.operation == 'UPDATE' && request.?subResource.orValue('') == ''",
+                "the admission controller makes and deletes no Node, and writes no status of one",
+            ),
+            (
+                f"request.operation != 'UPDATE' || ({' && '.join(same)})",
+                "the admission controller writes one taint of a Node, and nothing else",
+            ),
+            (
+                "request.operation != 'UPDATE' || (variables.theirs[0] == variables.theirs[1] && "
+                f"{ours}'{names.EMPTIED}').all(t, t.effect == 'NoSchedule'))",
+                f"spec.taints: the admission controller writes {names.EMPTIED} with NoSchedule alone",
             ),
         ],
     )
