@@ -200,6 +200,9 @@ bench-openb: venv ## measure placement on the openb traces in OPENB_DIR (TRACES,
 	@$(PY) e2e/bench_openb.py
 bench-churn: venv ## measure placement on the openb traces with departures (OPENB_DIR, also LOADS, PART, HOURS)
 	@$(PY) e2e/bench_churn.py
+.PHONY: bench-day
+bench-day: venv ## play a day of inference and training in the simulator, with and without sharing (SEED, NODES, HOURS)
+	@$(PY) e2e/bench_day.py
 .PHONY: bench-defrag
 bench-defrag: venv ## measure moves on the full openb cluster (OPENB_DIR, also TRACES, SEEDS, POLICIES, RULES, PART)
 	@$(PY) e2e/bench_defrag.py

@@ -118,6 +118,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.sim": (
         "engine",
         "world",
+        "day",
         "table",
         "load",
         "replay",

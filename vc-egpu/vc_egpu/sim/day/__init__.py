@@ -1,0 +1,1 @@
+"""A day of inference with bursts, and of training, with and without sharing of cards."""
