@@ -167,6 +167,7 @@ def test_removal_leaves_nothing_and_no_pod_stuck(installed: Stack) -> None:
         # the operator's own tenants, from queues/
         "ClusterRole/vc-egpu-ml-team", "ClusterRole/vc-egpu-tenant-admin", "ClusterRole/vc-egpu-viewer",
         "ClusterRole/vc-egpu-priority-high", "ClusterRole/vc-egpu-suspend",
+        "ClusterRole/vc-egpu-resize",
         "ClusterRoleBinding/vc-egpu-viewer-research",
         "ClusterRoleBinding/vc-egpu-viewer-serving", "ClusterRoleBinding/vc-egpu-priority-high-serving",
     }  # fmt: skip

@@ -4,13 +4,16 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from localcluster.api import wait_until
 from rigs.agent_on_node import FAKE_LIBRARIES, AgentOnNode
 from rigs.agent_world import World, agent_world
 from rigs.planned_pods import NAMESPACE, SLEEP, PlannedPod
-from vc_egpu.kube.resources import PODS
+from vc_egpu.kube.resources import NODES, PODS
+from vc_egpu.volcano.resizing.notes import NodeResizes, ResizeNote, Stage
+from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import CardShare
 from vc_egpu_node.isolation.control import Control, decode
 
@@ -153,6 +156,42 @@ def test_neighbours_and_live_limits(world: World) -> None:
     world.planner.release(one, first, cards)
     world.refusal("one", "98000 MiB do not fit")
     assert pages(world) == kept
+
+
+def test_a_note_of_a_resize_is_answered_on_the_node(world: World) -> None:
+    """Less memory comes in two steps, and survives the agent's end between them."""
+    one = pod("one", world.uuids[0])
+    world.planner.start([one])
+    world.running(1)
+    uid, node = uid_of(world, "one"), world.agent.node.name
+    less = (CardShare(uuid=world.uuids[0], memory_mib=600, cores=10),)
+
+    def noted(stage: Stage, **changes: Any) -> None:
+        note = ResizeNote(pod_uid=uid, number="1-7", stage=stage, was={}, then={"main": less})
+        said = {names.RESIZED: note.encode(), names.CARDS: one.cards(uid, node, **changes).encode()}
+        world.api.patch(PODS, "one", {"metadata": {"annotations": said}}, NAMESPACE)
+
+    def answered(state: str) -> bool:
+        text = world.api.get(NODES, node)["metadata"]["annotations"].get(names.NODE_RESIZES, "{}")
+        report = NodeResizes.decode(text).pods.get(uid)
+        return report is not None and report.state == state
+
+    noted(Stage.LOWERING)
+    wait_until("the limit is lowered", lambda: answered("lowered"), 10)
+    assert pages(world)[uid].limits[0].memory_bytes == 600 << 20
+    world.agent.kill()
+    world.agent.start()
+    world.agent.wait_ready()
+    wait_until("the next agent says so, too", lambda: answered("lowered"), 10)
+    noted(Stage.APPLYING, containers={"main": less})
+    wait_until("the size is applied", lambda: answered("applied"), 10)
+    noted(Stage.DONE, containers={"main": less})
+    wait_until(
+        "there is nothing more to say",
+        lambda: names.NODE_RESIZES not in world.api.get(NODES, node)["metadata"]["annotations"],
+        10,
+    )
+    assert pages(world)[uid].limits[0].memory_bytes == 600 << 20
 
 
 def test_the_second_wall_reports_and_kills(world: World) -> None:

@@ -11,11 +11,13 @@ from rigs.webhook import Rig
 from stack import webhook
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import (
+    CONFIG_MAPS,
     POD_GROUPS,
     PODS,
+    VOLCANO_JOBS,
     Resource,
 )
-from vc_egpu.kube.wire.errors import Forbidden, NotFound
+from vc_egpu.kube.wire.errors import Forbidden, NotFound, Refused
 from vc_egpu.volcano.words.annotations import Cards
 
 QUEUES_FOLDER = Path(__file__).resolve().parents[1] / "queues"
@@ -174,6 +176,72 @@ def test_who_may_evict_a_pod_may_pause_it_and_nobody_else(webhook_rig: Rig, alic
     with pytest.raises(Forbidden, match="pods/eviction"):
         alice.patch(PODS, "trains", resume, NAMESPACE)
     oncall.patch(PODS, "trains", resume, NAMESPACE)
+
+
+def test_who_may_update_the_owner_may_wish_for_another_size_and_nobody_else(
+    webhook_rig: Rig, alice: ApiConnection
+) -> None:
+    """A share is what its Job asks for: the one right is not given without the other."""
+    kubectl, made = webhook_rig.cluster.kubectl, webhook_rig.kit.api.create
+    admission = webhook_rig.tenant("vc-egpu-admission", "vc-egpu-system")
+    kubectl("create", "serviceaccount", "sizer", "-n", NAMESPACE)
+    webhook_rig.kit.apply(QUEUES_FOLDER / "base" / "roles.yaml")
+    account = f"--serviceaccount={NAMESPACE}:sizer"
+    kubectl("create", "rolebinding", "sizer", "-n", NAMESPACE, "--clusterrole=vc-egpu-resize", account)
+    sizer = webhook_rig.tenant("sizer", NAMESPACE)
+    note: Json = {"metadata": {"annotations": {"egpu.volcano.sh/resized": "{}"}}}
+    wish: Json = {"metadata": {"annotations": {"egpu.volcano.sh/resize": "{}"}}}
+    gone: Json = {"metadata": {"annotations": {"egpu.volcano.sh/resize": None}}}
+    long: Json = {"metadata": {"annotations": {"egpu.volcano.sh/resize": "x" * 4097}}}
+    cards: Json = {"metadata": {"annotations": {"egpu.volcano.sh/cards": "{}"}}}
+    metadata = {"name": "mine", "namespace": NAMESPACE}
+    task = {"name": "w", "replicas": 1, "template": {"spec": pod("t")["spec"]}}
+    spec = {"queue": "default", "minAvailable": 1, "tasks": [task]}
+    job: Json = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": spec}
+    # Any kind that no controller of the rig looks after stands for the others.
+    config: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    for name, owner in (("of-job", made(VOLCANO_JOBS, job)), ("of-other", made(CONFIG_MAPS, config))):
+        body = pod(name, vgpu_h20=1)
+        kind = job if name == "of-job" else config
+        body["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": kind["apiVersion"],
+                "kind": kind["kind"],
+                "name": "mine",
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
+        ensure(webhook_rig.kit.api, body)
+    ensure(alice, pod("bare", vgpu_h20=1))
+    wait_until("its rights came", lambda: _may(lambda: sizer.patch(PODS, "bare", {}, NAMESPACE)), 30)
+    for rights in ("jobs.batch.volcano.sh", "configmaps", "pods"):
+        named = () if rights == "pods" else ("--resource-name=mine",)
+        words = ("--verb=update", f"--resource={rights}", *named)
+        kubectl("create", "role", f"sizer-{rights.partition('.')[0]}", "-n", NAMESPACE, *words)
+    for role, name in (("jobs", "of-job"), ("configmaps", "of-other"), ("pods", "bare")):
+        admission.patch(PODS, name, cards, NAMESPACE)
+        with pytest.raises(Forbidden, match='needs the RBAC verb "update" on what made the pod'):
+            sizer.patch(PODS, name, wish, NAMESPACE)
+        kubectl("create", "rolebinding", f"sizer-{role}", "-n", NAMESPACE, f"--role=sizer-{role}", account)
+        wait_until(
+            f"its right on {role} arrived",
+            lambda pod=name: _may(lambda: sizer.patch(PODS, pod, wish, NAMESPACE)),  # type: ignore[misc]
+            30,
+        )
+        with pytest.raises(Forbidden, match="has more than 4096 bytes"):
+            sizer.patch(PODS, name, long, NAMESPACE)
+        with pytest.raises(Forbidden, match="only the admission layer"):
+            sizer.patch(PODS, name, note, NAMESPACE)
+        admission.patch(PODS, name, gone, NAMESPACE)
+    ensure(alice, pod("waits", vgpu_h20=1))
+    with pytest.raises(Forbidden, match="is for pods that have their cards"):
+        sizer.patch(PODS, "waits", wish, NAMESPACE)
+    for key in ("resize", "resized"):
+        begun = pod("begun", vgpu_h20=1)
+        begun["metadata"]["annotations"][f"egpu.volcano.sh/{key}"] = "{}"
+        with pytest.raises((Forbidden, Refused)):
+            alice.create(PODS, begun)
 
 
 def test_who_debugs_a_pod_gets_no_card_by_it_nor_anything_of_ours(

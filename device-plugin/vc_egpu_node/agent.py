@@ -99,6 +99,9 @@ class Agent:
         if self._synced_once:
             try:
                 self.parts.guard.change_limits()
+                self._sources.node.say_resizes(self.parts.guard.resizes)
+            except KubeError as error:
+                log.warning("the Node does not say what became of resizes: %s", error)
             except Exception:
                 log.exception("a fault of ours; limits are looked at again")
 

@@ -130,3 +130,8 @@ class Guard:
         """Apply what the admission layer changed for pods that run."""
         if self._live_limits is not None:
             self._live_limits.apply()
+
+    @property
+    def resizes(self) -> str | None:
+        """What the Node shall say about pods that are resized; None: nothing."""
+        return self._live_limits.told if self._live_limits is not None else None

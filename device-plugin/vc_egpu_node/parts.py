@@ -14,7 +14,7 @@ from vc_egpu_node.api.pods import NodePods
 from vc_egpu_node.cards.monitor import Monitor, Observation
 from vc_egpu_node.cards.trials import Trials
 from vc_egpu_node.containers.allocations import AllocationStore
-from vc_egpu_node.containers.cdi import GrantFolder
+from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.cgroups import PodCgroups
 from vc_egpu_node.containers.collector import Collector
 from vc_egpu_node.containers.device_links import DeviceLinks
@@ -370,6 +370,15 @@ def _live_limits(sources: Sources, books: Books, identity: Identity, metrics: Me
     isolation = books.protection.isolation
     if isolation is None:
         return None
+
+    def used_mib(grant: Grant) -> dict[str, int]:
+        """As the driver was last seen to tell."""
+        uses = sources.hosts.uses(sources.observation().processes, sources.pods.views())
+        place = (grant.namespace, grant.pod, grant.container)
+        return {
+            one.uuid: one.memory_mib for one in uses if (one.namespace, one.pod, one.container) == place
+        }
+
     return LiveLimits(
         node=sources.settings.node_name,
         grants=books.grants,
@@ -378,4 +387,5 @@ def _live_limits(sources: Sources, books: Books, identity: Identity, metrics: Me
         isolation=isolation,
         tell=sources.pod_events.warn,
         count=metrics.limits_changed,
+        used_mib=used_mib,
     )

@@ -23,7 +23,7 @@ NFD_LABELS: Final = "nfd.node.kubernetes.io/feature-labels"
 """Annotation of node feature discovery (an instance's own has its name before that): labels that it manages.
 It removes them when no labeller asks for them any more. GPU feature discovery has its labels written by it.
 """
-WRITTEN: Final = (names.NODE_CARDS, names.NODE_SUSPENSION)
+WRITTEN: Final = (names.NODE_CARDS, names.NODE_SUSPENSION, names.NODE_RESIZES)
 """Annotations that the agent writes."""
 _CORDON_SPLIT: Final = re.compile(r"[,\s]+")
 Json = dict[str, Any]
@@ -170,8 +170,8 @@ class OwnNode:
         self._api = api
         self._name = name
         self._on_change = on_change
-        self._answered: tuple[Json, str | None] | None = None
-        """The Node as it was known when the last word on suspension was taken, and that word."""
+        self._answered: dict[str, tuple[Json, str | None]] = {}
+        """By annotation: the Node as it was known when our last text was taken, and that text."""
         self.reflector = Reflector(
             api, NODES, self._changed, field_selector=f"metadata.name={name}", transform=slim
         )
@@ -211,16 +211,24 @@ class OwnNode:
     def say_suspension(self, text: str | None) -> None:
         """Say how far pods are with being suspended; None: this agent suspends no pods. No call where the
         Node says so already, as last heard. Raises :class:`KubeError`."""
+        self._say(names.NODE_SUSPENSION, text)
+
+    def say_resizes(self, text: str | None) -> None:
+        """Say how far pods are with being resized; None: none is. As :meth:`say_suspension`."""
+        self._say(names.NODE_RESIZES, text)
+
+    def _say(self, name: str, text: str | None) -> None:
         document = self.document()
         if document is None:
             return
-        says = (document["metadata"].get("annotations") or {}).get(names.NODE_SUSPENSION)
-        if self._answered is not None and self._answered[0] is document:  # nothing was heard since
-            says = self._answered[1]
+        says = (document["metadata"].get("annotations") or {}).get(name)
+        answered = self._answered.get(name)
+        if answered is not None and answered[0] is document:  # nothing was heard since
+            says = answered[1]
         if says != text:
-            patch = {"metadata": {"annotations": {names.NODE_SUSPENSION: text}}}
+            patch = {"metadata": {"annotations": {name: text}}}
             self._api.patch(NODES, self._name, patch, field_manager=FIELD_MANAGER)
-            self._answered = document, text
+            self._answered[name] = document, text
 
     def _changed(self, change: Change) -> None:
         old, new = change.old, change.object

@@ -22,7 +22,7 @@ REMADE_S: Final = 30.0
 """So long after its pod is gone may a container start that the kubelet was at (removal without grace)."""
 Json = dict[str, Any]
 _MIRROR: Final = "kubernetes.io/config.mirror"
-_READ: Final = frozenset({names.CARDS, names.SUSPEND, _MIRROR})
+_READ: Final = frozenset({names.CARDS, names.SUSPEND, names.RESIZED, _MIRROR})
 """Annotations that matter here."""
 _STATUSES: Final = (*IN_STATUS, DEBUG_STATUS)
 """The last ones hold no cards of ours: who debugs a pod is seen on a card all the same."""
@@ -45,6 +45,8 @@ class PodView:
     """Containers that run now."""
     suspend: str | None = None
     """Text of the order to suspend it."""
+    resized: str | None = None
+    """Text of the note on its last wish to be resized."""
     terminating: bool = False
     asks: frozenset[str] = frozenset()
     """Names of the extended resources that its containers ask for, ours or another plugin's."""
@@ -119,6 +121,7 @@ def view(document: Json) -> PodView:
         containers=ids,
         running=frozenset(str(one.get("name")) for one in states if "running" in (one.get("state") or {})),
         suspend=(metadata.get("annotations") or {}).get(names.SUSPEND),
+        resized=(metadata.get("annotations") or {}).get(names.RESIZED),
         terminating="deletionTimestamp" in metadata,
         asks=frozenset((document.get("spec") or {}).get("asks") or ()),
         claims=bool((document.get("spec") or {}).get("claims")),

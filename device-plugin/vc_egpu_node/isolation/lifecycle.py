@@ -14,8 +14,18 @@ from typing import Any, Final
 from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.files import read_promptly, write_atomically
 from vc_egpu_node.isolation import abi
+from vc_egpu_node.isolation.accounts import read_usage
 from vc_egpu_node.isolation.ceilings import Ceilings
-from vc_egpu_node.isolation.control import CardFacts, Control, Timings, controls, encode, neighbours, shared
+from vc_egpu_node.isolation.control import (
+    MIB,
+    CardFacts,
+    Control,
+    Timings,
+    controls,
+    encode,
+    neighbours,
+    shared,
+)
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE, ControlFile, Fault, KeptOpen, SharedPages
 from vc_egpu_node.isolation.unseen_memory import NOTHING, Beyond
 from vc_egpu_node.vendors.base import Library
@@ -209,6 +219,19 @@ class Isolation:
             self._beyond |= {name: figures[name] for name in changed}
             if changed:
                 self._update(list(grants), changed)
+
+    def charged_mib(self, grant: Grant) -> dict[str, int]:
+        """By card UUID, MiB that the container has by its own page and by what the library does not count.
+        Nothing where its page says nothing."""
+        usage = read_usage(self.pages.read(USAGE, grant.name), len(grant.shares))
+        if usage is None:
+            return {}
+        beyond = self.beyond(grant.name)
+        sums = (
+            usage.charged_bytes(card) + usage.managed_bytes(card) + beyond.on(card)
+            for card in range(len(grant.shares))
+        )
+        return {share.uuid: -(-size // MIB) for share, size in zip(grant.shares, sums, strict=True)}
 
     # --- what a lowered container may still use ---------------------------------------------------
 

@@ -121,6 +121,7 @@ def without_admissions(plan: Plan) -> Plan:
         verdicts=verdicts,
         reservations={},
         choices={},
+        resizes=(),
         moves=moves,
         empties=(),
         evictions=evictions,

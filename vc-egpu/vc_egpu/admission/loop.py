@@ -193,6 +193,7 @@ class Loop:
             or self._aftercare
             or self._work.evictions.begun
             or self._conductor.suspending
+            or self._conductor.resizes
             or self._mirror.shielded
             or self._mirror.refusals
         ):
@@ -372,6 +373,7 @@ class Loop:
         self._mirror.try_refused_again(clock)
         self._mirror.open_nodes(now)
         self._conductor.suspending.tick(clock)
+        self._conductor.resizes.tick()
         self._agenda.look_at(*self._parts.pending.since)
         self._mirror.state.forget_kept(now - self._settings.policy.replacement_hold_s)
         for uid in self._work.evictions.overdue(clock, self._conductor.is_leaving):

@@ -21,6 +21,7 @@ from vc_egpu.cli.models import run as models
 from vc_egpu.cli.pairing import removal
 from vc_egpu.cli.pairing import run as pairing
 from vc_egpu.cli.pairing import shown as paired
+from vc_egpu.cli.resizing import run as resize
 from vc_egpu.cli.sizing import run as sizing
 from vc_egpu.cli.sizing import shown as resized
 from vc_egpu.cli.tenant import run as tenants
@@ -157,6 +158,13 @@ def _paused(
     return Answer(outcome, render.paused(outcome), EXIT_OK if outcome.reached else EXIT_FOUND)
 
 
+def _resize(api: ApiConnection, namespace: str, options: argparse.Namespace) -> Answer:
+    if options.memory_mib is None and options.cores is None:
+        raise resize.NotResizableError("name --memory, --cores or both")
+    outcome = resize.run(api, namespace, options, render.tell)
+    return Answer(outcome, resize.shown(outcome), EXIT_OK if outcome.reached else EXIT_FOUND)
+
+
 def _tenant(api: ApiConnection, _namespace: str, options: argparse.Namespace) -> Answer:
     said = tenants.run(api, options)
     return Answer(said.document, said.shown, said.status)
@@ -215,6 +223,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "drain": _drain,
     "suspend": _suspend,
     "resume": _resume,
+    "resize": _resize,
     "doctor": _doctor,
     "stop-admitting": _stop_admitting,
     "tenant": _tenant,

@@ -21,6 +21,7 @@ from vc_egpu.cli.jobs_api import CannotAskError
 from vc_egpu.cli.live import cordon, drain, forms
 from vc_egpu.cli.models.table_text import CannotAddError
 from vc_egpu.cli.parser import parser
+from vc_egpu.cli.resizing import run as resize
 from vc_egpu.cli.sites import run as many
 from vc_egpu.cli.sites.catalogue import Catalogue, CatalogueError, chosen
 from vc_egpu.cli.sites.together import Part, Together
@@ -69,8 +70,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 _WRONG: Final = (
-    why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, cordon.UnknownCardError,
-    drain.UnknownNodeError, forms.FormError, CatalogueError, CannotApplyError, CannotAddError,
+    why.UnknownJobError, stop.UnknownQueueError, pause.CannotPauseError, resize.NotResizableError,
+    cordon.UnknownCardError, drain.UnknownNodeError, forms.FormError, CatalogueError, CannotApplyError,
+    CannotAddError,
 )  # fmt: skip
 """What a command raises where it cannot do what was asked, with a text for the user."""
 

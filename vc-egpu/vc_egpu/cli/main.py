@@ -36,7 +36,7 @@ PROCESSES: Final = {
     "sim": ("vc_egpu.sim.main", "replays work on a cluster in memory, under several placement policies"),
     "kubectl": (
         "vc_egpu.cli.kubectl",
-        "kubectl egpu: cards, why, nodes, queues, ui, suspend, resume, doctor, stop-admitting, tenant",
+        "kubectl egpu: cards, why, nodes, queues, ui, suspend, resize, doctor, stop-admitting, tenant",
     ),
 }
 

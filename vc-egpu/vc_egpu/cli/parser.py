@@ -18,6 +18,8 @@ from vc_egpu.cli.sizing import flags as sizing
 from vc_egpu.cli.submit import flags as submit
 from vc_egpu.cli.tenant import flags as tenant
 from vc_egpu.volcano.api.paths import problem_of
+from vc_egpu.volcano.words.annotations import CARD_CORES_PERCENT, MAX_MEMORY_MIB
+from vc_egpu.volcano.words.quantity import QuantityError, parse
 
 TIMEOUT_S: Final = 15.0
 """How long one request to the API server may take."""
@@ -70,6 +72,7 @@ def _build() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         ("pair", pairing.ABOUT, pairing.add_flags),
         ("suspend", "have a pod's gang leave its cards for a while; its memory goes to the host", _pause),
         ("resume", "have a suspended gang come back to its cards", _pause),
+        ("resize", "give a running pod's share another size, without a restart", _resize),
         ("doctor", "is the cluster ready, is the stack well", _doctor),
         ("stop-admitting", "what runs goes on, nothing new starts", _stop_admitting),
         ("tenant", tenant.ABOUT, lambda flags: tenant.add_flags(flags, common)),
@@ -227,6 +230,22 @@ def _wait(flags: argparse.ArgumentParser, default_s: float) -> None:
     )
 
 
+def _resize(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("pod", type=_name, metavar="POD", help="a pod that runs on its cards")
+    flags.add_argument("--memory", dest="memory_mib", type=_mib, metavar="MIB", help="of each of its cards")
+    flags.add_argument("--cores", type=_percent, metavar="PERCENT", help="of each of its cards")
+    flags.add_argument("--container", metavar="NAME", help="needed where several have a share")
+    flags.add_argument("--dry-run", action="store_true", help="change nothing, say what would become of it")
+    flags.add_argument(
+        "--timeout",
+        dest="wait_s",
+        type=_seconds,
+        default=90.0,
+        metavar="S",
+        help="how long to wait for its node, as 90, 90s or 2m; default: 90",
+    )
+
+
 def _doctor(flags: argparse.ArgumentParser) -> None:
     what = flags.add_mutually_exclusive_group()
     what.add_argument("--removal", action="store_true", help="what stands in the way of removing the stack")
@@ -280,6 +299,26 @@ def _namespace(text: str) -> str:
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) < 1 << 16):
         raise argparse.ArgumentTypeError(f"{text!r} is no port")
+    return int(text)
+
+
+def _mib(text: str) -> int:
+    """As in a container's limits: the unit is MiB."""
+    try:
+        found = parse(text)
+        if found.is_binary:
+            raise argparse.ArgumentTypeError(f"the unit is MiB, did you mean {found.whole() >> 20}?")
+        mib = found.whole()
+    except QuantityError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not 1 <= mib <= MAX_MEMORY_MIB:
+        raise argparse.ArgumentTypeError(f"{text} is not within 1..{MAX_MEMORY_MIB} MiB")
+    return mib
+
+
+def _percent(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) <= CARD_CORES_PERCENT):
+        raise argparse.ArgumentTypeError(f"{text!r} is not within 0..{CARD_CORES_PERCENT}")
     return int(text)
 
 

@@ -27,7 +27,7 @@ from vc_egpu.kube import Json
 from vc_egpu.report.gangs import Condition, GangRow, gangs
 from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.codec.pod_status import phase_of
-from vc_egpu.volcano.codec.share_codec import asks_of, shares_of
+from vc_egpu.volcano.codec.share_codec import as_resized, asks_of, shares_of, whole_in
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, NodeCards, Request
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -91,8 +91,10 @@ def pods_of(documents: Iterable[Json]) -> Pods:
 def _pod(document: Json, word: str) -> Pod:
     metadata, spec = document["metadata"], document.get("spec") or {}
     annotations = world.annotations(document)
-    request, shape = _asked(annotations.get(names.REQUEST))
+    shape = _asked(annotations.get(names.REQUEST))
     cards = world.cards_of(document)
+    if cards is not None and names.RESIZED in annotations:
+        shape = replace(shape, asks=as_resized(shape.asks, cards))
     checked = world.checked_queue(document)
     return Pod(
         uid=PodUid(metadata["uid"]),
@@ -102,7 +104,7 @@ def _pod(document: Json, word: str) -> Pod:
         phase=phase_of(document),
         node=spec.get("nodeName") or (NodeName(cards.node) if cards is not None else None),
         gang=world.group_key(document) or None,
-        shares=shares_of(cards, request) if cards is not None else (),
+        shares=shares_of(cards, whole_in(shape.asks)) if cards is not None else (),
         plan_id=cards.plan_id if cards is not None else "",
         queue=QueueName(checked) if checked else None,
         suspend_ordered=names.SUSPEND in annotations,
@@ -112,13 +114,13 @@ def _pod(document: Json, word: str) -> Pod:
 
 
 @lru_cache(maxsize=8192)
-def _asked(text: str | None) -> tuple[Request, PodShape]:
+def _asked(text: str | None) -> PodShape:
     """What a request asks for; nothing for garbage. Thousands of pods ask for the same."""
     try:
         request = Request.decode(text) if text is not None else Request()
     except AnnotationError:
         request = Request()
-    return request, PodShape(asks=asks_of(request, {}))
+    return PodShape(asks=asks_of(request, {}))
 
 
 def _gang(group: Json, members: Sequence[Json]) -> Gang:

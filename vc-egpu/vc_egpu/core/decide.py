@@ -24,6 +24,7 @@ from vc_egpu.core.standing import (
     plans_in_force,
     replacements,
     reservations,
+    resize,
     suspend,
 )
 from vc_egpu.core.trial.record import Recorder
@@ -74,6 +75,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: Instant, only: Collection[st
             attempt.say()  # 6. record: one verdict for every gang
             if opened:
                 emptying.tell(record, view, opened)
+    resize.judge(trial, record)
     underway.close(trial, record)
     reservations.review(trial, record, complete=only is None)
     emptying.review(trial, record, complete=only is None)

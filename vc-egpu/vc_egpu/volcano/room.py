@@ -23,7 +23,7 @@ _CARD_BYTES: Final = 192
 _PLAN_BASE: Final = 4 * 1024
 _MEMBER_BYTES: Final = 96
 """More than a member takes in a plan, with a node of its own and a name of 40 characters."""
-WRITTEN_BY_US: Final = frozenset({names.REQUEST, names.CARDS, names.PLAN, names.SUSPEND})
+WRITTEN_BY_US: Final = frozenset({names.REQUEST, names.CARDS, names.PLAN, names.SUSPEND, names.RESIZED})
 """No user can write these. What others of ours a user could write is counted as the user's."""
 
 TAKEN_OUT: Final = "annotationBytesTakenOut"

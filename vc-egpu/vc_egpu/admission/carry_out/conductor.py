@@ -7,6 +7,7 @@ from typing import assert_never
 
 from vc_egpu.admission.carry_out.members import Members
 from vc_egpu.admission.carry_out.plans import Plans
+from vc_egpu.admission.carry_out.resizes import Resizes
 from vc_egpu.admission.carry_out.victims import Victims
 from vc_egpu.admission.carry_out.work import Work
 from vc_egpu.admission.execution import outcomes, steps
@@ -53,6 +54,7 @@ class Conductor:
     suspending: Suspending
     rolling: RollBacks
     victims: Victims
+    resizes: Resizes
 
     @classmethod
     def on(
@@ -75,7 +77,8 @@ class Conductor:
             figures=work.figures,
         )
         rolling = RollBacks(work.mirror, work.reports)
-        return cls(work, plans, members, suspending, rolling, Victims(work, plans, members, suspending))
+        victims = Victims(work, plans, members, suspending)
+        return cls(work, plans, members, suspending, rolling, victims, Resizes(work, plans))
 
     def take_over(self, authority: steps.Authority) -> None:
         """Act by this authority. What an earlier leader sent for its plans may still be on its way."""
@@ -113,6 +116,8 @@ class Conductor:
             )
         for eviction in plan.evictions:
             self.victims.replace(eviction)
+        for wish_of_size in plan.resizes:
+            self.resizes.begin(wish_of_size, now)
         decided = {w.gang for w in plan.withdrawals} | {r.gang for r in plan.ready}
         for key in self.work.mirror.waiting - decided:
             self.victims.make_room_for(key)
@@ -136,6 +141,7 @@ class Conductor:
         group = self.work.mirror.groups.get(key)
         if self.work.may_follow(key):
             self.suspending.drive(key, self.work.clock)
+            self.resizes.drive(key, self.suspending.telling.wall())
         if not self.work.is_free(key):
             return
         if group is None:
@@ -315,10 +321,14 @@ class Conductor:
             self.work.failed(done)
         elif done.error is None:
             self.work.retries.succeeded(done.gang)
-        self.suspending.done(done, self.work.clock)
+        if done.purpose == "resize":
+            self.resizes.done(done)
+        else:
+            self.suspending.done(done, self.work.clock)
 
     def pod_gone(self, uid: PodUid) -> None:
         """A pod left the mirror."""
         self.members.gone(uid)
         self.work.evictions.gone(uid)
         self.suspending.gone(uid)
+        self.resizes.gone(uid)

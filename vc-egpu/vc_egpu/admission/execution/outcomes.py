@@ -16,8 +16,8 @@ from vc_egpu.kube.wire.errors import KubeError
 Json = dict[str, Any]
 GroupPurpose = Literal["plan", "strip", "enqueue", "reserve", "choice", "move"]
 """Why a PodGroup is written to."""
-OrderPurpose = Literal["suspend", "resume"]
-"""Why the order on a pod is written."""
+OrderPurpose = Literal["suspend", "resume", "resize"]
+"""Why annotations of a pod that runs are written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class FenceWrite(_OfPod):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderWrite(_OfPod):
-    """An order to leave the cards was written or taken back."""
+    """An order to leave the cards was written or taken back, or what became of a wish to resize."""
 
     purpose: OrderPurpose
 

@@ -252,7 +252,7 @@ def _cards(
         core_policy="soft" if pod.core_policy == "soft" else "hard",
         native=any(share.native for _, share in placement.shares),
         gang_pods=gang_pods if gang_pods > 1 else None,
-        containers=_containers(placement.shares),
+        containers=card_shares(placement.shares),
     )
     return {names.CARDS: cards.encode()}
 
@@ -281,7 +281,8 @@ def _pinned_terms(pod: DecodedPod, node: str) -> list[Json]:
     ]
 
 
-def _containers(shares: Iterable[tuple[str, Share]]) -> dict[str, tuple[CardShare, ...]]:
+def card_shares(shares: Iterable[tuple[str, Share]]) -> dict[str, tuple[CardShare, ...]]:
+    """These (container, share), by container as the cards annotation has them."""
     containers: dict[str, tuple[CardShare, ...]] = {}
     for name, share in shares:
         entry = CardShare(

@@ -399,6 +399,7 @@ def may_help(before: DecodedPod, now: DecodedPod) -> bool:
         or before.share_class != now.share_class
         or before.pod.other_gates != now.pod.other_gates
         or before.pod.shape != now.pod.shape
+        or before.pod.resize != now.pod.resize
         or before.pod.protected != now.pod.protected
         or before.pod.subgroup != now.pod.subgroup
     )
@@ -436,6 +437,7 @@ def frees(before: DecodedPod | None, now: DecodedPod | None) -> bool:
     return (
         (now.pod.phase in OVER and before.pod.phase not in OVER)
         or _shrank(before.pod.shape.requests, now.pod.shape.requests)
+        or (bool(before.pod.shares) and before.pod.shares != now.pod.shares)
         or (before.pod.protected and not now.pod.protected)
         or answers.seen(before.pod) != answers.seen(now.pod)
     )

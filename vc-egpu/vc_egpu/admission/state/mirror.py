@@ -12,6 +12,7 @@ from typing import Final
 
 from vc_egpu.admission.intake.versions import Versions
 from vc_egpu.admission.kept.usual_work import UsualWork
+from vc_egpu.admission.resizing.known import Resizes
 from vc_egpu.admission.state import backoffs, gangs, owners
 from vc_egpu.admission.state.agenda import Agenda, Why
 from vc_egpu.admission.state.answers import Answers
@@ -94,32 +95,27 @@ class Mirror:
     """
 
     def __init__(self, table: ModelTable, levels: Sequence[str] = ()) -> None:
-        self.state = ClusterState({model.name: model.memory_mib for model in table.models})
-        self.table = table
+        self.table, self.state = table, ClusterState({model.name: model.memory_mib for model in table.models})
         self.groups: dict[str, Group] = {}
         self.pods: dict[PodUid, DecodedPod] = {}
         self._in_namespace: dict[str, dict[PodUid, None]] = {}
-        """The same by namespace."""
         self.members: dict[str, dict[PodUid, DecodedPod]] = {}
         self.tallies: dict[str, Tally] = {}
         """What the living members of each gang say, counted."""
-        self.agenda = Agenda()
+        self.agenda, self.rules = Agenda(), RulesAtWork()
         self.inventory = Inventory(self.state, table, self.agenda, levels)
-        self.nodes = self.inventory.nodes
-        self.around = Surroundings()
+        self.nodes, self.around = self.inventory.nodes, Surroundings()
         self.ends, self.usual = Ends(), UsualWork()
-        self.answers, self.rules = Answers(), RulesAtWork()
+        self.answers, self.resizes, self.refusals = Answers(), Resizes(), Refusals()
         self.templates: dict[str, Template] = {}
         """By gang, where no pod is made until the gang is enqueued."""
         self.waiting: set[str] = set()
         """Gangs whose plan waits for its victims."""
         self.shielded: dict[PodUid, float] = {}
         """Pods that could not be evicted lately: no victims until then, on the conductor's clock."""
-        self.refusals = Refusals()
         self._shut: dict[str, RolledBack] = {}
         """Gangs for which nodes are left out, and the note that says so."""
-        self.revision = 0
-        self._versions = Versions()
+        self.revision, self._versions = 0, Versions()
         self._appliers = {
             "hypernodes": self._hypernode,
             "nodes": self._node,
@@ -221,6 +217,7 @@ class Mirror:
         if deleted:
             self.inventory.remove(name, self.pods)
             self.enter_again(self.answers.remove(name))
+            self.resizes.remove(name)
             self.agenda.try_all(Why.NODE)
             self._reread_plans(name)
             return
@@ -234,6 +231,8 @@ class Mirror:
         if news.offers:
             self._reread_crowded()
         self.enter_again(self.answers.put(document))
+        told = (self.pods.get(uid) for uid in self.resizes.put(document))
+        self.agenda.look_at(*(pod.pod.gang for pod in told if pod is not None and pod.pod.gang is not None))
 
     def _hypernode(self, document: Document, *, deleted: bool) -> None:
         if self.inventory.network.put(document, deleted=deleted):
@@ -254,6 +253,7 @@ class Mirror:
             self.state.remove_pod(uid)
             self.usual.change(before.pod if before.managed else None, None, self.ends.now)
             self.answers.gone(uid)
+            self.resizes.gone(uid)
             self.refusals.gone(uid)
             self._note_rules(before, None)
             if self.inventory.holdings.gone(before) and before.pod.node is not None:
@@ -387,7 +387,7 @@ class Mirror:
         """The pod with what other objects say about it."""
         refused = self.refusals.of_pod(decoded.pod.uid)
         planned = gangs.as_planned(decoded, self.groups.get(decoded.pod.gang or ""), refused)
-        return self._protect(self.answers.enter(self.rules.enter(planned)))
+        return self._protect(self.resizes.enter(self.answers.enter(self.rules.enter(planned))))
 
     def _note_rules(self, before: DecodedPod | None, now: DecodedPod | None) -> None:
         """The rules between pods that a pod carries. News of them may be news of its neighbours."""

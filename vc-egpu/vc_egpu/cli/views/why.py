@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vc_egpu.cli import partial_snapshot, world
+from vc_egpu.cli.resizing import told as resized
 from vc_egpu.cli.views import history, links, owners, trouble
 from vc_egpu.core.model.cluster import Instant
 from vc_egpu.core.model.reasons import Reason
@@ -303,7 +304,7 @@ def _story(
         else "",
         members=tuple(member_row(pod) for pod in sorted(members, key=world.key)),
         notes=(
-            *(*told, *trouble.notes(members, nodes), *trouble.starting(members)),
+            *(*told, *resized.notes(members), *trouble.notes(members, nodes), *trouble.starting(members)),
             *links.notes(members, nodes),
             *(*ways(members), *_slips(members)),
         ),

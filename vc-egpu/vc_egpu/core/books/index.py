@@ -56,6 +56,8 @@ class Notable:
         """Failed members of gangs."""
         self.suspended: dict[PodUid, None] = {}
         """Members told to leave their cards or on their way, and those that users wish to be suspended."""
+        self.resizing: dict[PodUid, None] = {}
+        """Members that users wish to have shares of another size."""
 
     def note(self, pod: Pod) -> None:
         """The pod came, or changed; it is not in here."""
@@ -67,12 +69,15 @@ class Notable:
             on_its_way = pod.suspension is not SuspensionState.RUNNING
             if pod.suspend_ordered or pod.pause_wished or on_its_way:
                 self.suspended[pod.uid] = None
+            if pod.resize:
+                self.resizing[pod.uid] = None
 
     def forget(self, uid: PodUid) -> None:
         """The pod is gone, or changes."""
         self.terminating.pop(uid, None)
         self.failed.pop(uid, None)
         self.suspended.pop(uid, None)
+        self.resizing.pop(uid, None)
 
 
 class Index:

@@ -54,10 +54,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One physical card.
-
-    ``memory_mib`` is the table's nominal memory, which is what the ledger counts.
-    """
+    """One physical card. ``memory_mib`` is the table's nominal memory, which is what the ledger counts."""
 
     uuid: CardId
     index: int
@@ -83,6 +80,8 @@ class Card:
     """Cards of one group are joined more closely than others."""
     module: int = NO_GROUP
     """Cards of one module share a board."""
+    isolation: str = "library"
+    """What keeps containers apart on it, as its agent says."""
     rule: GroupRule | None = None
     """Which cards one container may get together; None: any."""
 
@@ -369,8 +368,7 @@ class Pod:
     suspended_since: Instant = 0.0
     """When that order was given; 0: long ago, by whoever did not say when."""
     off_quota: bool = False
-    """That order made room in a cap of its own queue, or of one above it: while it stands, the pod counts in
-    no queue. It comes back once it fits under the caps again."""
+    """That order made room in a cap above the pod: while it stands, the pod counts in no queue."""
     suspension: SuspensionState = SuspensionState.RUNNING
     suspendable: bool = False
     """The agent says that it could be suspended now."""
@@ -382,6 +380,8 @@ class Pod:
     """It left its cards as it was told, and for too long those have not been there to come back to."""
     subgroup: tuple[str, ...] = ()
     """Its subgroup: a word of :attr:`Gang.subgroups`, and what tells it from others of it; empty: none."""
+    resize: tuple[tuple[str, int | None, int | None], ...] = ()
+    """Sizes that a user who may do so wishes: (container, MiB, cores), None where it is to stay as it is."""
     runs_as: ShareClass | None = None
     """The class with which its cards were given, whatever its gang has become since; None: as its gang."""
 
@@ -503,11 +503,9 @@ class Gang:
     not_before: Instant = 0.0
     """Back-off after a roll-back."""
     most_per_node: int = 0
-    """Fewer members on a node than the scheduler refused lately; 0: as many as fit. With such a bound the
-    blocked nodes are left out only where the gang fits without them."""
+    """Fewer on a node than were refused lately; 0: as many as fit. Blocked nodes may be taken then."""
     spares_since: Instant = 0.0
-    """When the scheduler refused it although others had gone for it; 0: it did not. No gang goes for it
-    until a node is made that takes its members."""
+    """When it was refused after others went for it; 0: never. None goes for it until a node is made."""
     takes_free_room: bool = False
     """A kubelet refused a pod of it lately. No gang goes for it while that node is left out."""
     template: tuple[tuple[str, int, PodShape], ...] = ()
@@ -566,6 +564,8 @@ class Queue:
     """Whether high gangs for which its cap is full make room in it by low gangs that count there."""
     fifo: bool = False
     """Whether a gang that waits for quota or cards holds up those behind it in this queue."""
+    most_mib: int | None = None
+    """The most memory of one share; None: it sets no such limit."""
     min_runtime_s: float | None = None
     """A gang that began less than this ago is taken last; None: as those above say, or the controller."""
 
@@ -588,8 +588,7 @@ class Snapshot:
     moves_of_gone: Mapping[str, Move] = field(default_factory=dict)
     """By UID of its PodGroup: the last move of each gang that is gone since."""
     index: object | None = field(default=None, compare=False, repr=False)
-    """Sums that :class:`vc_egpu.core.books.state.ClusterState` keeps. Never needed for a right answer:
-    without it, or after the state went on, they are counted again from the values."""
+    """Sums of :class:`vc_egpu.core.books.state.ClusterState`. Without them the values are counted again."""
 
 
 def plan_key(pod: Pod) -> str:

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vc_egpu.core.model.causes import Account, Cause
-from vc_egpu.core.model.cluster import MemberPlacement, Move, NodeName, PodUid, QueueName, Reservation
+from vc_egpu.core.model.cluster import (
+    MemberPlacement,
+    Move,
+    NodeName,
+    PodUid,
+    QueueName,
+    Reservation,
+    Share,
+)
 from vc_egpu.core.model.reasons import Verdict
 
 
@@ -34,6 +42,20 @@ class Resume:
 
     gang: str
     pods: frozenset[PodUid]
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """What becomes of a user's wish that one running pod's shares have another size."""
+
+    gang: str
+    pod: PodUid
+    why: str = ""
+    """Why it is refused; then the shares stay as they are."""
+    meanwhile: tuple[tuple[str, Share], ...] = ()
+    """By container: of memory and cores the larger one of before and after. It counts from now on."""
+    then: tuple[tuple[str, Share], ...] = ()
+    """As it was wished. Where less than before, it counts once the pod's node has lowered the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +124,8 @@ class Plan:
     """The gang suspended first comes first."""
     evictions: tuple[Eviction, ...] = ()
     """Gangs that cannot come back after a suspension: they are evicted and queued again."""
+    resizes: tuple[Resize, ...] = ()
+    """One for each pod that a user wishes to be resized."""
     choices: Mapping[str, str] = field(default_factory=dict)
     """By gang, the option that its pods are to be made with from now on; those that wait are made again."""
     moves: Mapping[str, Move] = field(default_factory=dict)

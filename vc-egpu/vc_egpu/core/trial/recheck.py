@@ -66,12 +66,13 @@ def _cards(trial: Trial, view: GangView, entry: PlannedMember) -> str:
 def _cards_take(trial: Trial, booking: Booking) -> bool:
     trial.ledger.add(booking)
     try:
-        return cards_hold(trial, booking) and _host_holds(trial, booking)
+        return cards_hold(trial, booking) and host_holds(trial, booking)
     finally:
         trial.ledger.remove(booking)
 
 
-def _host_holds(trial: Trial, booking: Booking) -> bool:
+def host_holds(trial: Trial, booking: Booking) -> bool:
+    """Whether the node's host memory has room for what this booking, which is in the ledger, may spill."""
     row = booking.row
     takes_none = not any(seat.host_mib for seat in booking.seats)
     return takes_none or bool(trial.ledger.host_used[row] <= trial.ledger.host_cap[row])

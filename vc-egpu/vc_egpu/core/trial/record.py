@@ -5,7 +5,16 @@ from collections.abc import Iterable, Mapping
 from vc_egpu.core.model.cluster import Move, NodeName, Reservation
 from vc_egpu.core.model.findings import Shortage
 from vc_egpu.core.model.gangs import GangView, Mark, mark_in_any_queue
-from vc_egpu.core.model.plan import Admission, Eviction, Plan, Readiness, Resume, Suspension, Withdrawal
+from vc_egpu.core.model.plan import (
+    Admission,
+    Eviction,
+    Plan,
+    Readiness,
+    Resize,
+    Resume,
+    Suspension,
+    Withdrawal,
+)
 from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.core.trial.claims import ClaimKind
 from vc_egpu.core.trial.trial import Trial
@@ -47,6 +56,7 @@ class Recorder:
         self._suspensions: list[Suspension] = []
         self._resumes: list[Resume] = []
         self._evictions: list[Eviction] = []
+        self._resizes: list[Resize] = []
         self._verdicts: dict[str, Verdict] = {}
         self._choices: dict[str, str] = {}
         self._reservations: dict[str, Reservation | None] = {}
@@ -95,6 +105,10 @@ class Recorder:
     def evicts(self, eviction: Eviction) -> None:
         """A gang goes although no other needs its cards: it cannot come back to them."""
         self._evictions.append(eviction)
+
+    def resizes(self, resize: Resize) -> None:
+        """A user's wish for another size of a pod's shares is granted or refused."""
+        self._resizes.append(resize)
 
     def chooses(self, view: GangView, choice: str, verdict: Verdict) -> None:
         """The pods of the gang are to be made with this option; nothing of it is admitted before."""
@@ -175,6 +189,7 @@ class Recorder:
             suspensions=tuple(self._suspensions),
             resumes=tuple(self._resumes),
             evictions=tuple(self._evictions),
+            resizes=tuple(self._resizes),
             choices=dict(sorted(self._choices.items())),
             moves=dict(sorted(self._moves.items())),
             empties=tuple(self._empties),

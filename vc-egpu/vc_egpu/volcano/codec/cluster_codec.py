@@ -36,6 +36,7 @@ from vc_egpu.core.topology.links import Near
 from vc_egpu.core.topology.network import Domain
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import gang_notes
+from vc_egpu.volcano.codec.queue_limits import QueueLimits, QueueLimitsError
 from vc_egpu.volcano.needs.nodes import environment
 from vc_egpu.volcano.network.bounds import SubgroupPolicy, bound_of, policies_of
 from vc_egpu.volcano.podspec.sums import resources, units
@@ -274,6 +275,7 @@ def _card(
         entry.stack,
         model.group_of(entry.index, entry.group) if model is not None else entry.group,
         entry.module,
+        entry.isolation,
         model.rule if model is not None else None,
     )
 
@@ -385,7 +387,17 @@ def queue(document: Document) -> Queue:
         fifo=spec.get("dequeueStrategy") == "fifo",
         preempts_within=(metadata.get("annotations") or {}).get(names.PREEMPT_WITHIN_QUEUE) != "false",
         min_runtime_s=_span_s(metadata, names.MIN_RUNTIME),
+        most_mib=_most_mib(metadata),
     )
+
+
+def _most_mib(metadata: Document) -> int | None:
+    """The most memory of one share; None where no such limit is set, or garbage."""
+    text = (metadata.get("annotations") or {}).get(names.QUEUE_LIMITS)
+    try:
+        return QueueLimits.decode(text).max_memory_mib_per_card if text is not None else None
+    except QueueLimitsError:
+        return None
 
 
 def _span_s(metadata: Document, name: str) -> float | None:

@@ -34,7 +34,14 @@ from vc_egpu.volcano.codec.cluster_codec import (
 )
 from vc_egpu.volcano.codec.plans import can_name, task_name
 from vc_egpu.volcano.codec.pod_status import admitted_of, finished_at, phase_of, refusal_of, start_error_of
-from vc_egpu.volcano.codec.share_codec import asks_of, memory_limits, options_of, shares_of
+from vc_egpu.volcano.codec.share_codec import (
+    as_resized,
+    asks_of,
+    memory_limits,
+    options_of,
+    shares_of,
+    whole_in,
+)
 from vc_egpu.volcano.needs.pods import needs_in
 from vc_egpu.volcano.needs.text import NeedsError
 from vc_egpu.volcano.podspec.neighbours import NO_RULES, Rules, keeping_away
@@ -43,6 +50,7 @@ from vc_egpu.volcano.podspec.node_terms import TooManyTermsError, all_of
 from vc_egpu.volcano.podspec.node_wishes import excess, long_list, without_wishes
 from vc_egpu.volcano.podspec.sums import given, is_over, only_offered, pod_requests
 from vc_egpu.volcano.podspec.way import is_direct, waits_for_us
+from vc_egpu.volcano.resizing.notes import Stage, note_on, wish_on
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards, Request
 from vc_egpu.volcano.words.model_table import ModelTable
@@ -83,6 +91,7 @@ class Words:
     """What nodes offered when a pod was read that names very many resources; None for all other pods."""
     annotation_bytes: int = 0
     """All its annotations together."""
+    resize: tuple[tuple[str, int | None, int | None], ...] = ()
     rules: Rules = NO_RULES
     """Its rules between pods, which other pods have to be held against."""
 
@@ -136,8 +145,7 @@ def pod(
 ) -> DecodedPod:
     """A pod, ours or not. Raises ``KeyError``, ``TypeError`` or ``ValueError`` only for what is no pod.
 
-    ``before``: an earlier reading of the same pod. Its words are taken over where the document says the same.
-    The result is the same without it. ``offered``: the other resources that nodes offer, see :func:`_read`.
+    ``before``: an earlier reading; with it the same result comes sooner. ``offered``: see :func:`_read`.
     """
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     managed = is_managed(metadata, spec)
@@ -160,6 +168,7 @@ def pod(
         task=words.task,
         index=words.index,
         shares=words.shares,
+        resize=words.resize,
         runs_as=words.runs_as,
         plan_id=words.plan_id,
         created=instant(metadata.get("creationTimestamp")),
@@ -170,15 +179,15 @@ def pod(
         queue=words.queue,
     )
     labels = metadata.get("labels") or {} if words is not _NO_WORDS else {}
+    version, bound = metadata["resourceVersion"], node is not None
     if not managed:
-        version, bound = metadata["resourceVersion"], node is not None
         return DecodedPod(decoded, version, bound=bound, labels=labels, source=document, words=words)
     return DecodedPod(
         pod=decoded,
-        resource_version=metadata["resourceVersion"],
+        resource_version=version,
         managed=True,
         waiting=waits_for_us(spec),
-        bound=node is not None,
+        bound=bound,
         problem=words.problem,
         share_class=words.share_class,
         priority_value=words.priority_value,
@@ -275,13 +284,16 @@ def _managed(
     neighbours, rules = read_rules(document["spec"], labels, metadata["namespace"], pinned=pinned)
     terms = _terms(document, claim_terms, problems)
     needs = _needs(request, problems)
+    shape = replace(_shape(document, takes, request, table, terms), neighbours=neighbours, needs=needs)
+    if cards is not None and names.RESIZED in annotations:
+        shape = replace(shape, asks=as_resized(shape.asks, cards))
     return Words(
-        shape=replace(_shape(document, takes, request, table, terms), neighbours=neighbours, needs=needs),
+        shape=shape,
         managed=True,
         gang=f"{metadata['namespace']}/{group_name(metadata, annotations)}",
         task=task,
         index=_index(task, str(annotations.get(names.TASK_INDEX, ""))),
-        shares=shares_of(cards, request) if cards is not None else (),
+        shares=shares_of(cards, whole_in(shape.asks)) if cards is not None else (),
         runs_as=ShareClass[cards.share_class.upper()] if cards is not None and cards.containers else None,
         plan_id=cards.plan_id if cards is not None else "",
         pinned=NodeName(cards.node) if cards is not None else None,
@@ -295,8 +307,23 @@ def _managed(
         is_static="kubernetes.io/config.mirror" in annotations,
         group_unseen=names.GROUP_UNSEEN in annotations,
         annotation_bytes=taken,
+        resize=_resize(annotations, metadata["uid"]),
         rules=rules,
     )
+
+
+def _resize(annotations: Document, uid: str) -> tuple[tuple[str, int | None, int | None], ...]:
+    """The sizes that a user wishes; nothing while its node still lowers its memory for an earlier wish."""
+    if names.RESIZE not in annotations:
+        return ()
+    note = note_on(annotations, uid)
+    if note is not None and note.stage is Stage.LOWERING:
+        return ()
+    try:
+        wish = wish_on(annotations)
+    except AnnotationError:
+        return ()
+    return wish.sizes() if wish is not None else ()
 
 
 def _needs(request: Request, problems: list[str]) -> Needs:

@@ -1,6 +1,7 @@
 """Asks and shares of a pod's containers: from its annotations and limits into the decision's values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import replace
 
 from vc_egpu.core.environments.needs import NO_NEEDS, Needs
 from vc_egpu.core.layouts.table import ANYWHERE
@@ -64,9 +65,28 @@ def memory_limits(spec: Document) -> dict[str, int]:
     return limits
 
 
-def shares_of(cards: Cards, request: Request) -> tuple[tuple[str, Share], ...]:
-    """What the pod's containers hold, by the cards annotation."""
-    whole = {name for name, ask in request.containers.items() if ask.whole}
+def as_resized(asks: tuple[CardAsk, ...], cards: Cards) -> tuple[CardAsk, ...]:
+    """The asks of a pod that was resized: its cards say another size than its request."""
+    return tuple(_as_resized(ask, cards) for ask in asks)
+
+
+def _as_resized(ask: CardAsk, cards: Cards) -> CardAsk:
+    shares = cards.containers.get(ask.container) or ()
+    if not shares or ask.native or ask.slice:
+        return ask
+    size = shares[0].memory_mib, shares[0].cores
+    if size == (ask.memory_mib, ask.cores_percent):
+        return ask
+    return replace(ask, memory_mib=size[0], cores_percent=size[1], whole=False)
+
+
+def whole_in(asks: tuple[CardAsk, ...]) -> Set[str]:
+    """The containers that have their cards for themselves."""
+    return {ask.container for ask in asks if ask.whole}
+
+
+def shares_of(cards: Cards, whole: Set[str]) -> tuple[tuple[str, Share], ...]:
+    """What the pod's containers hold, by the cards annotation. ``whole``: see :func:`whole_in`."""
     return tuple(
         (
             name,

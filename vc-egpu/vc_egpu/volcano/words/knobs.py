@@ -34,6 +34,8 @@ _WRITTEN: Final = (
     names.SUSPEND,
     names.REQUEST,
     names.PAUSE,
+    names.RESIZE,
+    names.RESIZED,
     names.GROUP_UNSEEN,
 )
 _KNOWN: Final = frozenset({*KNOBS, *_WRITTEN})

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vc_egpu.volcano import room
+from vc_egpu.volcano.resizing.notes import MAX_WISH_BYTES
 from vc_egpu.volcano.words import names
 from vc_egpu.webhook.policies.expressions import (
     POD_IS_OURS,
@@ -116,13 +117,13 @@ def _pods_create() -> Json:
                 f"metadata.annotations: {names.REQUEST} is missing, the webhook writes it",
             ),
             (
-                f"!{quoted((names.CARDS, names.PLAN, names.SUSPEND))}.exists(a, a in variables.annotations)",
-                f"metadata.annotations: {names.CARDS}, {names.PLAN} and {names.SUSPEND} are written by the "
-                "admission layer alone",
+                f"!{quoted(_BY_ADMISSION)}.exists(a, a in variables.annotations)",
+                f"metadata.annotations: {', '.join(_BY_ADMISSION)} are written by the admission layer alone",
             ),
             (
-                f"!('{names.PAUSE}' in variables.annotations)",
-                f"metadata.annotations: {names.PAUSE} is for pods that run, no pod begins with it",
+                f"!{quoted(_WHILE_IT_RUNS)}.exists(a, a in variables.annotations)",
+                f"metadata.annotations: {' and '.join(_WHILE_IT_RUNS)} are for pods that run, no pod begins "
+                "with them",
             ),
             (
                 f"!{containers}.exists(c, {per_card}.exists(k, k in c.?resources.?limits.orValue({{}})))",
@@ -136,6 +137,10 @@ def _pods_create() -> Json:
     )
 
 
+_OWNERS: Final = "oldObject.metadata.?ownerReferences.orValue([])"
+_BY_ADMISSION: Final = (names.CARDS, names.PLAN, names.SUSPEND, names.RESIZED)
+_WHILE_IT_RUNS: Final = (names.PAUSE, names.RESIZE)
+"""What users wish of pods that have their cards."""
 _NOTES: Final = (names.VICTIM_AT, names.RESERVED, names.MOVED)
 """What PodGroups remember of their gangs."""
 _BEFORE_AND_AFTER: Final = {
@@ -150,6 +155,7 @@ def _pods_update(identities: Identities) -> Json:
         *WRITTEN_BY_US,
         names.GROUP_UNSEEN,
         names.SUSPEND,
+        names.RESIZED,
         names.PRIORITY,
         names.CORE_POLICY,
         *PLACE_IN_GANG,
@@ -174,6 +180,9 @@ def _pods_update(identities: Identities) -> Json:
             **_BEFORE_AND_AFTER,
             "changed": f"{quoted(kept)}.filter(a, {differs('a')})",
             "pauses": f"{differs(repr(names.PAUSE))} && '{names.PAUSE}' in variables.new",
+            "resizes": differs(repr(names.RESIZE)),
+            "owners": f"{_OWNERS}.filter(o, o.?controller.orValue(false))",
+            "wish": f"variables.new[?'{names.RESIZE}'].orValue('')",
         },
         validations=[
             (f"!({ours})", f"metadata.labels: {_NOT_OURS}"),
@@ -200,20 +209,40 @@ def _pods_update(identities: Identities) -> Json:
                 f"metadata.annotations: {names.GROUP_NAME} is changed by controllers only",
             ),
             (_ANNOTATIONS_FIT, f"metadata.annotations: {_TOO_LONG}"),
-            (
-                f"!({differs(repr(names.PAUSE))}) || {_may_evict()}",
-                f'metadata.annotations: {names.PAUSE} needs the RBAC verb "create" on pods/eviction',
-            ),
-            (
-                f"!variables.pauses || variables.new['{names.PAUSE}'] == 'true'",
-                f'metadata.annotations: {names.PAUSE} is "true" or absent',
-            ),
-            (
-                f"!variables.pauses || variables.old[?'{names.CARDS}'].orValue('').contains({_LOW})",
-                f"metadata.annotations: {names.PAUSE} is for pods of low priority that have their cards",
-            ),
+            *_wishes(),
         ],
     )
+
+
+def _wishes() -> list[tuple[str, str]]:
+    """What users may wish of a pod that has its cards: a pause, and another size of its share."""
+    return [
+        (
+            f"!({differs(repr(names.PAUSE))}) || {_may_evict()}",
+            f'metadata.annotations: {names.PAUSE} needs the RBAC verb "create" on pods/eviction',
+        ),
+        (
+            f"!variables.pauses || variables.new['{names.PAUSE}'] == 'true'",
+            f'metadata.annotations: {names.PAUSE} is "true" or absent',
+        ),
+        (
+            f"!variables.pauses || variables.old[?'{names.CARDS}'].orValue('').contains({_LOW})",
+            f"metadata.annotations: {names.PAUSE} is for pods of low priority that have their cards",
+        ),
+        (
+            f"!variables.resizes || ({_may_update_owner()})",
+            f'metadata.annotations: {names.RESIZE} needs the RBAC verb "update" on what made the pod',
+        ),
+        (
+            f"!variables.resizes || !('{names.RESIZE}' in variables.new) || "
+            f"variables.old[?'{names.CARDS}'].hasValue()",
+            f"metadata.annotations: {names.RESIZE} is for pods that have their cards",
+        ),
+        (
+            f"!variables.resizes || size(variables.wish) <= {MAX_WISH_BYTES}",
+            f"metadata.annotations: {names.RESIZE} has more than {MAX_WISH_BYTES} bytes",
+        ),
+    ]
 
 
 def _containers(pod: str) -> str:
@@ -299,6 +328,25 @@ def _may_evict() -> str:
     """Suspending a pod takes its cards from it, as evicting does: who may do the one may do the other."""
     pod = "authorizer.group('').resource('pods').subresource('eviction')"
     return f"{pod}.namespace(request.namespace).name(request.name).check('create').allowed()"
+
+
+def _may_update_owner() -> str:
+    """A share is what its Job asks for: who may change the one may change the other. For a bare pod, the pod.
+
+    The plural of a kind is its name in small letters and an s: so it is for all that make pods.
+    """
+    owner = "variables.owners[0]"
+    group = f"{owner}.apiVersion.contains('/') ? {owner}.apiVersion.split('/')[0] : ''"
+    of_owner = f"authorizer.group({group}).resource({owner}.kind.lowerAscii() + 's')"
+    of_pod = "authorizer.group('').resource('pods')"
+
+    def allowed(who: str, name: str) -> str:
+        return f"{who}.namespace(request.namespace).name({name}).check('update').allowed()"
+
+    return (
+        f"variables.owners.size() == 0 ? {allowed(of_pod, 'request.name')} : "
+        f"{allowed(of_owner, f'{owner}.name')}"
+    )
 
 
 def _bindings(identities: Identities) -> Json:
@@ -493,7 +541,7 @@ def _node_taints(identities: Identities) -> Json:
 
 def _node_cards(identities: Identities) -> Json:
     # Which agent writes which Node: see _nodes.
-    text = f"{quoted((names.NODE_CARDS, names.NODE_SUSPENSION))}.exists(a, "
+    text = f"{quoted((names.NODE_CARDS, names.NODE_SUSPENSION, names.NODE_RESIZES))}.exists(a, "
     text += "object.metadata.?annotations[?a] != (oldObject == null ? optional.none() : "
     text += "oldObject.metadata.?annotations[?a]))"
     return policy(
@@ -504,8 +552,8 @@ def _node_cards(identities: Identities) -> Json:
         validations=[
             (
                 f"{is_by(identities.node_agents)} || '{SUPERUSERS}' in request.userInfo.?groups.orValue([])",
-                f"metadata.annotations: {names.NODE_CARDS} and {names.NODE_SUSPENSION} are written by the "
-                "node's agent alone",
+                f"metadata.annotations: {names.NODE_CARDS}, {names.NODE_SUSPENSION} and {names.NODE_RESIZES} "
+                "are written by the node's agent alone",
             ),
         ],
     )

@@ -19,7 +19,7 @@ from vc_egpu.volcano.words.quantity import QuantityError, parse_seconds
 from vc_egpu.webhook.protocol.context import Context, items, mapping
 from vc_egpu.webhook.protocol.decision import Json, Refusal
 
-WRITTEN_BY_US: Final = (names.CARDS, names.PLAN, names.SUSPEND, names.CHOICE)
+WRITTEN_BY_US: Final = (names.CARDS, names.PLAN, names.SUSPEND, names.CHOICE, names.RESIZED)
 """Annotations that no user may set."""
 _KEPT_PLACES: Final = ("/etc/egpu", "/etc/ld.so.preload", "/run/egpu", "/usr/local/vc-egpu", "/var/run/egpu")
 """What the node agent puts into a container with shares."""
@@ -45,8 +45,9 @@ def refuse_forged(annotations: Mapping[str, Any], path: str, *, request_too: boo
         if name in annotations:
             writer = "the webhook" if name == names.REQUEST else "the admission layer"
             raise Refusal(f'{path}["{name}"]: written by {writer} alone; leave it out')
-    if names.PAUSE in annotations:
-        raise Refusal(f'{path}["{names.PAUSE}"]: only for pods that run (kubectl egpu suspend); leave it out')
+    for name, command in ((names.PAUSE, "suspend"), (names.RESIZE, "resize")):
+        if name in annotations:
+            raise Refusal(f'{path}["{name}"]: only for pods that run (kubectl egpu {command}); leave it out')
 
 
 def check_label(labels: Mapping[str, Any], path: str) -> bool:

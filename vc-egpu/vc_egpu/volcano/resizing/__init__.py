@@ -1,0 +1,1 @@
+"""Live resize: what users, the admission controller and node agents say to each other about it."""
