@@ -375,9 +375,7 @@ def _live_limits(sources: Sources, books: Books, identity: Identity, metrics: Me
         """As the driver was last seen to tell."""
         uses = sources.hosts.uses(sources.observation().processes, sources.pods.views())
         place = (grant.namespace, grant.pod, grant.container)
-        return {
-            one.uuid: one.memory_mib for one in uses if (one.namespace, one.pod, one.container) == place
-        }
+        return {one.uuid: one.memory_mib for one in uses if (one.namespace, one.pod, one.container) == place}
 
     return LiveLimits(
         node=sources.settings.node_name,

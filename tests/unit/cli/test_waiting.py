@@ -95,9 +95,7 @@ def server() -> Iterator[TinyApi]:
         for place in ("ml", "serving"):
             group = docs.group(f"{place}-1", "research", job="train", said=said("WaitingForQuota"))
             group["metadata"]["namespace"] = place
-            # One server lists both for all namespaces and for one; this one lists what lies below a path.
-            for where in ("", f"namespaces/{place}/"):
-                found.put(f"/apis/scheduling.volcano.sh/v1beta1/{where}podgroups/{place}-1", group)
+            found.put(f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{place}/podgroups/{place}-1", group)
         yield found
 
 

@@ -71,7 +71,7 @@ def test_a_page_of_ones_own_knows_who_asks() -> None:
         assert get(made.port, "/secret?a=b", Authorization="Bearer x")[0] == 403
     finally:
         made.stop()
-    assert asked == [Request("/secret", "127.0.0.1", "Bearer x")]
+    assert asked == [Request("/secret", "127.0.0.1", "Bearer x", query="a=b")]
 
 
 def test_it_starts_without_asking_anybody_for_its_name(

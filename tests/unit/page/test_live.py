@@ -107,7 +107,7 @@ def test_rights_that_are_taken_away_take_the_rows_away(api: ClusterApi, client: 
     until(lambda: is_read(client))
     state = client.json("/api/state")
     assert state["scope"]["places"]["pods"] == ["ml"]
-    assert next(card for name, _, rows in state["nodes"] if name == "n1" for card in rows)[8:] == [1, 1]
+    assert next(card for name, _, rows in state["nodes"] if name == "n1" for card in rows)[8:] == [1, 1, True]
 
 
 def test_a_token_that_ends_ends_the_page(api: ClusterApi, client: Client, until: Until) -> None:

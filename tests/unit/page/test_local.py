@@ -77,7 +77,7 @@ def test_nothing_can_be_changed(client: Client, method: str, api: ClusterApi) ->
 def test_the_operator_sees_all(client: Client, until: Until) -> None:
     until(lambda: is_read(client))
     state = client.json("/api/state")
-    assert cards(state)["n1", 0] == [0, "h20", 98304, 49152, 0, 25, 25, "ok", 2, 0]
+    assert cards(state)["n1", 0] == [0, "h20", 98304, 49152, 0, 25, 25, "ok", 2, 0, False]
     assert cards(state)["n2", 0][7] == "ill: XID 79"
     assert [row["name"] for row in state["lists"]["queues"]] == ["research", "serving"]
     (waits,) = state["lists"]["waiting"]["rows"]
@@ -98,7 +98,7 @@ def test_a_tenant_sees_others_as_a_number(api: ClusterApi, tmp_path: Path, until
         until(lambda: is_read(client))
         state = client.get("/api/state")
         card = client.json("/api/card?node=n1&index=0")
-        assert cards(json.loads(state.data))["n1", 0][8:] == [1, 1]
+        assert cards(json.loads(state.data))["n1", 0][8:] == [1, 1, True]
         assert [one["pod"] for one in card["sharers"]] == ["train-0"]
         for answer in (state, client.get("/api/find?text=chat"), client.get("/api/card?node=n1&index=0")):
             assert b"chat-0" not in answer.data

@@ -5,6 +5,7 @@ The loop owns it, and tells it of each change of a pod. It costs nothing while n
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -44,13 +45,13 @@ Runs = Mapping[str, Habit]
 """Habits by Job; those that ended last come last."""
 
 
+@dataclass(slots=True)
 class EarlierRuns:
     """The habits of Jobs. Without ``wanted`` nothing is counted."""
 
-    def __init__(self) -> None:
-        self.wanted = False
-        self._habits: dict[str, Habit] = {}
-        self._told: Runs | None = {}
+    wanted: bool = False
+    _habits: dict[str, Habit] = field(default_factory=dict)
+    _told: Runs | None = field(default_factory=dict)
 
     @property
     def habits(self) -> Runs:

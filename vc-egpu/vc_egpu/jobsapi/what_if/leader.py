@@ -17,7 +17,7 @@ PATH: Final = "/v1/what-if"
 VIEW_PATH: Final = "/v1/view"
 CONNECT_S: Final = 2.0
 MOST_ANSWER_BYTES: Final = 1 << 25
-"""A view of 40,000 cards has about 8 MB."""
+"""A view has a row for each card: answers of large clusters have megabytes."""
 NOT_LEADING: Final = "this replica does not lead"
 """How a replica begins its answer that does not lead."""
 _SAME: Final = frozenset({400, 403, 429})
