@@ -62,12 +62,13 @@ def _slips() -> Iterator[tuple[str, Json, str]]:
         forged["spec"]["schedulingGates"] = [{"name": "egpu.volcano.sh/admission"}]
         yield f"forged {key}", forged, "written by the admission layer"
 
-    paused = pod("slip")
-    paused["metadata"]["annotations"]["egpu.volcano.sh/pause"] = "true"
-    paused["metadata"]["annotations"]["egpu.volcano.sh/request"] = "{}"
-    paused["metadata"]["labels"] = {"egpu.volcano.sh/managed": "true"}
-    paused["spec"]["schedulingGates"] = [{"name": "egpu.volcano.sh/admission"}]
-    yield "a pause from the start", paused, "no pod begins with it"
+    for key, value in (("pause", "true"), ("resize", "{}")):
+        wished = pod("slip")
+        wished["metadata"]["annotations"][f"egpu.volcano.sh/{key}"] = value
+        wished["metadata"]["annotations"]["egpu.volcano.sh/request"] = "{}"
+        wished["metadata"]["labels"] = {"egpu.volcano.sh/managed": "true"}
+        wished["spec"]["schedulingGates"] = [{"name": "egpu.volcano.sh/admission"}]
+        yield f"a {key} from the start", wished, "no pod begins with them"
 
 
 ANNOTATION = "/metadata/annotations/egpu.volcano.sh~1"
