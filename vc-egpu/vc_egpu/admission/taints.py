@@ -14,6 +14,7 @@ from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import NODES
 from vc_egpu.kube.wire.errors import KubeError, LeaseLost, NotFound, Stale
 from vc_egpu.volcano.codec import cluster_codec
+from vc_egpu.volcano.words import names
 
 AGAIN_S: Final = 60.0
 """A write that failed is tried again after so long."""
@@ -44,8 +45,8 @@ class Taints:
     def carry_out(self, plan: Plan, now: Instant, clock: float) -> None:
         """Begin what a decision asks for. ``clock``: monotonic seconds."""
         self._note(clock)
-        for names, emptied in ((plan.empties, now), (plan.opens, None)):
-            for name in names:
+        for nodes, emptied in ((plan.empties, now), (plan.opens, None)):
+            for name in nodes:
                 if name not in self._under_way and name not in self._refused:
                     self._under_way[name] = self._thread.submit(self._write, name, emptied)
 
@@ -88,20 +89,32 @@ def _done(emptied: Instant | None) -> str:
 def write(api: ApiConnection, name: str, emptied: Instant | None) -> bool:
     """Give the node our taint, or (None) take it away; whether there was anything to do.
 
-    All other taints stay, also those that come at the same time. A node that is gone needs nothing. Raises
-    ``KubeError``.
+    A node that is gone needs nothing. Raises ``KubeError``.
     """
-    for left in reversed(range(_TRIES)):
+    value = str(int(emptied)) if emptied is not None else None
+    try:
+        return change(api, name, names.EMPTIED, value, tries=_TRIES)
+    except NotFound:
+        return False
+
+
+def change(api: ApiConnection, name: str, key: str, value: str | None, *, tries: int) -> bool:
+    """Give the node a taint, or (None) take it away; whether there was anything to do.
+
+    All other taints stay, also those that come at the same time: agents write their Nodes, too. Raises
+    ``KubeError``, and :class:`NotFound` where there is no such node.
+    """
+    for left in reversed(range(tries)):
         try:
             document = api.get(NODES, name)
-            if cluster_codec.bears_our_taint(document) is (emptied is not None):
+            if cluster_codec.bears_taint(document, key) is (value is not None):
                 return False
-            taints = cluster_codec.taints_with(document, emptied)
+            taints = cluster_codec.taints_with(document, key, value)
             version = document["metadata"]["resourceVersion"]
             body = {"metadata": {"resourceVersion": version}, "spec": {"taints": taints}}
             api.patch(NODES, name, body)
         except NotFound:
-            return False
+            raise
         except Stale:
             if not left:
                 raise

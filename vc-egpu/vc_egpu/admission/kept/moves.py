@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from vc_egpu.admission.kept.keeper import Form
+from vc_egpu.core.books.index import MOST_GONE
 from vc_egpu.core.model.cluster import Move
 from vc_egpu.core.moving.pauses import FORGOTTEN_S
 from vc_egpu.volcano.codec import gang_notes
 
 KEPT_S: Final = FORGOTTEN_S
 """Older moves count for nothing but the gang itself."""
-MOST: Final = 1000
+MOST: Final = MOST_GONE
 _LONGEST_UID: Final = 253
 _VERSION: Final = 1
 

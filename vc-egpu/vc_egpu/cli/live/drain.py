@@ -14,13 +14,14 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from vc_egpu.admission import taints
 from vc_egpu.cli import pause, world
 from vc_egpu.cli.views.table import Table
 from vc_egpu.core.model.cluster import DRAIN
 from vc_egpu.core.model.words import few
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import NODES, PODS
-from vc_egpu.kube.wire.errors import Conflict, NotFound, Temporary
+from vc_egpu.kube.wire.errors import NotFound, Temporary
 from vc_egpu.volcano.words.makers import controller_of
 
 TRIES: Final = 5
@@ -81,33 +82,14 @@ def run(api: ApiConnection, node: str, *, undo: bool, timeout_s: float, progress
 
 def order(api: ApiConnection, node: str, *, wanted: bool) -> None:
     """Put the taint on the node, or take it off. Raises :class:`UnknownNodeError`."""
-    for left in reversed(range(TRIES)):
-        found = _node(api, node)
-        taints = (found.get("spec") or {}).get("taints") or []
-        kept = [taint for taint in taints if taint.get("key") != DRAIN]
-        after = [*kept, {"key": DRAIN, "effect": "NoSchedule"}] if wanted else kept
-        if wanted is (len(kept) < len(taints)):
-            return
-        body = {
-            "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
-            "spec": {"taints": after or None},
-        }
-        try:
-            api.patch(NODES, node, body)
-        except Conflict:
-            if not left:
-                raise
-            continue
-        return
-
-
-def _node(api: ApiConnection, node: str) -> Json:
     try:
-        return api.get(NODES, node)
+        taints.change(api, node, DRAIN, "" if wanted else None, tries=TRIES)
     except NotFound:
-        raise UnknownNodeError(
-            f"there is no node {node}: `kubectl egpu nodes` lists those with cards"
-        ) from None
+        raise _unknown(node) from None
+
+
+def _unknown(node: str) -> UnknownNodeError:
+    return UnknownNodeError(f"there is no node {node}: `kubectl egpu nodes` lists those with cards")
 
 
 def _wait(api: ApiConnection, node: str, timeout_s: float, progress: Progress) -> DrainOutcome:
@@ -174,7 +156,10 @@ def _told(node: str, rows: Sequence[Left]) -> str:
 
 def foretold(api: ApiConnection, node: str, namespace: str) -> tuple[DrainOutcome, RenderableType]:
     """What would become of the node's gangs. Loads the decision. Raises as ``kubectl egpu what-if``."""
-    _node(api, node)
+    try:
+        api.get(NODES, node)
+    except NotFound:
+        raise _unknown(node) from None
     reading = importlib.import_module("vc_egpu.cli.foresight.reading")
     asked = importlib.import_module("vc_egpu.cli.foresight.run")
     drain = importlib.import_module("vc_egpu.whatif.changes").Drain

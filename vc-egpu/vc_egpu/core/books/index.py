@@ -6,7 +6,7 @@ looking at every pod. :class:`.state.ClusterState` feeds it: the same values in 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from vc_egpu.core.books.agent_reports import HeldShares
 from vc_egpu.core.books.booking import Booking, as_it_stands
@@ -36,6 +36,7 @@ from vc_egpu.core.model.cluster import (
 from vc_egpu.core.model.gangs import GangView, Intern, Mark, Member, mark_of, view_of
 from vc_egpu.core.model.resources import amounts, low_parts, parts
 
+_Name = TypeVar("_Name", bound=str)
 _HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 MOST_GONE: Final = 1000
 """The moves of so many gangs that are gone are remembered."""
@@ -78,6 +79,14 @@ class Notable:
         self.failed.pop(uid, None)
         self.suspended.pop(uid, None)
         self.resizing.pop(uid, None)
+
+
+def _list_if(known: dict[_Name, None], name: _Name, *, when: bool) -> None:
+    """Have the name among the known ones, or not."""
+    if when:
+        known[name] = None
+    else:
+        known.pop(name, None)
 
 
 class Index:
@@ -248,11 +257,8 @@ class Index:
             self._clear_row(node.name)
         self.generation += 1
         self.nodes[node.name] = node
-        self._note_drain(node.name, wanted=node.drained)
-        if node.emptied is not None:
-            self.emptied[node.name] = None
-        else:
-            self.emptied.pop(node.name, None)
+        _list_if(self.drained, node.name, when=node.drained)
+        _list_if(self.emptied, node.name, when=node.emptied is not None)
         self.node_changes[node.name] = self.generation
         row = self.ledger.put_node(node)
         if self._masks.node_changed(row, node):
@@ -271,7 +277,7 @@ class Index:
         self.ledger.remove_node(name)
         self.generation += 1
         del self.nodes[name]
-        self._note_drain(name, wanted=False)
+        self.drained.pop(name, None)
         self.emptied.pop(name, None)
         self.node_changes[name] = self.generation
         self._masks.node_changed(row, None)
@@ -281,12 +287,6 @@ class Index:
         """All shares that the agent of this node reports, of living pods as well."""
         self.generation += 1
         self.held.report(node, shares)
-
-    def _note_drain(self, name: NodeName, *, wanted: bool) -> None:
-        if wanted:
-            self.drained[name] = None
-        else:
-            self.drained.pop(name, None)
 
     def _clear_row(self, name: NodeName) -> None:
         for uid in self.pods_on.get(name, ()):
@@ -405,15 +405,9 @@ class Index:
             discard(self.gangs_in, before.queue, gang.key)
         self.gangs_in.setdefault(gang.queue, {})[gang.key] = None
         self._forget_view(gang.key)
-        if gang.share_class is ShareClass.LOW:
-            self.low_gangs[gang.key] = None
-        else:
-            self.low_gangs.pop(gang.key, None)
-        for known, is_in in ((self.reserved, gang.reservation), (self.moved, gang.move)):
-            if is_in is not None:
-                known[gang.key] = None
-            else:
-                known.pop(gang.key, None)
+        _list_if(self.low_gangs, gang.key, when=gang.share_class is ShareClass.LOW)
+        _list_if(self.reserved, gang.key, when=gang.reservation is not None)
+        _list_if(self.moved, gang.key, when=gang.move is not None)
         if gang.uid in self.moves_of_gone:
             self.set_moves_of_gone({uid: m for uid, m in self.moves_of_gone.items() if uid != gang.uid})
         if other:

@@ -80,7 +80,8 @@ def seek(trial: Trial, record: Recorder, most: int) -> None:
     """
     if any(lacks_cards(verdict) for verdict in record.verdicts.values()):
         return
-    used = [name for name, row in trial.ledger.rows.items() if _held_mib(trial, row) > 0]
+    held_mib = trial.ledger.memory_used.sum(axis=1)
+    used = [name for name, row in trial.ledger.rows.items() if held_mib[row] > 0]
     unused = frozenset(trial.ledger.rows.keys() - set(used))
     open_still = [name for name in used if name in trial.index.emptied]
     for name in open_still:

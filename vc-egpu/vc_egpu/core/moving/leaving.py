@@ -7,6 +7,7 @@ from typing import Final
 from vc_egpu.core.books.capacity import places_up_to
 from vc_egpu.core.model.cluster import Move, PodUid
 from vc_egpu.core.model.gangs import GangView, Member
+from vc_egpu.core.model.resources import add_to
 from vc_egpu.core.moving import pauses, underway
 from vc_egpu.core.placing.place import place
 from vc_egpu.core.trial.trial import Seated, Trial
@@ -56,7 +57,7 @@ def move_of(trial: Trial, one: Leaving, seated: Sequence[Seated], whom: str, won
     counts: dict[str, int] = {}
     for uid in one.pods:
         for resource, amount in (trial.charge_of(uid) or (None, {}))[1].items():
-            counts[resource] = counts.get(resource, 0) + amount
+            add_to(counts, resource, amount)
     places = {entry.member.key: trial.placement(entry) for entry in seated}
     before = pauses.given_up(one.view.gang.move, trial.now)
     return Move(trial.now, places, frozenset(one.pods), whom, counts, won_milli, before)

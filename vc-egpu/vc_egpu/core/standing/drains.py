@@ -21,14 +21,14 @@ def begin(trial: Trial, record: Recorder) -> None:
         view = trial.index.view(key)
         placed = [pod for pod in view.placed if pod.uid not in trial.leaving]
         there = {pod.uid for pod in placed if _is_drained(trial, pod)}
-        going = going_of(view, placed, there)
+        going = _going_of(view, placed, there)
         if going:
             trial.leaving.update(dict.fromkeys(pod.uid for pod in going))
             uids = frozenset(pod.uid for pod in going)
             record.evicts(Eviction(key, uids, whole=len(going) == len(placed), cause=Cause.DRAIN))
 
 
-def going_of(view: GangView, placed: Iterable[Pod], there: set[PodUid]) -> tuple[Pod, ...]:
+def _going_of(view: GangView, placed: Iterable[Pod], there: set[PodUid]) -> tuple[Pod, ...]:
     """Which of a gang's placed pods go, so that none of ``there`` stays; none where a bare pod had to."""
     pods = tuple(placed)
     only_those = view.gang.single or may_go(view, pods, there)

@@ -197,7 +197,12 @@ def _inventory(text: str | None) -> NodeCards:
 
 def bears_our_taint(document: Document) -> bool:
     """Whether the node is to be empty."""
-    return any(taint.get("key") == names.EMPTIED for taint in taints_of(document))
+    return bears_taint(document, names.EMPTIED)
+
+
+def bears_taint(document: Document, key: str) -> bool:
+    """Whether the node has a taint of this key."""
+    return any(taint.get("key") == key for taint in taints_of(document))
 
 
 def taints_of(document: Document) -> list[Document]:
@@ -205,12 +210,12 @@ def taints_of(document: Document) -> list[Document]:
     return list((document.get("spec") or {}).get("taints") or ())
 
 
-def taints_with(document: Document, emptied: float | None) -> list[Document]:
-    """The node's taints with ours, or (None) without it."""
-    others = [taint for taint in taints_of(document) if taint.get("key") != names.EMPTIED]
-    if emptied is None:
+def taints_with(document: Document, key: str, value: str | None) -> list[Document]:
+    """The node's taints with this one, which keeps pods away, or (None) without it."""
+    others = [taint for taint in taints_of(document) if taint.get("key") != key]
+    if value is None:
         return others
-    return [*others, {"key": names.EMPTIED, "value": str(int(emptied)), "effect": "NoSchedule"}]
+    return [*others, {"key": key, **({"value": value} if value else {}), "effect": "NoSchedule"}]
 
 
 def _since(value: str) -> float:
