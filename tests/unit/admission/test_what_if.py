@@ -2,9 +2,9 @@
 
 import http.client
 import json
-from typing import Any
 
 import pytest
+from unit.admission.rights_api import Ask, RightsApi
 from unit.admission.test_templates import job
 from vc_egpu.admission.serving.callers import QUESTIONS_AT_ONCE
 from vc_egpu.admission.serving.foresight.what_if import WhatIf
@@ -22,47 +22,19 @@ from vc_egpu.core.model.cluster import (
     Resources,
     ShareClass,
 )
-from vc_egpu.kube.connection import ApiConnection
-from vc_egpu.kube.resources import TOKEN_REVIEWS, Resource
 from vc_egpu.kube.server import MOST_BODY_BYTES, Answer, GetServer, Request
-from vc_egpu.kube.wire.errors import Unavailable
 from vc_egpu.kube.wire.limits import TokenBucket
 from vc_egpu.sim.world import World
 
 SECRETS = ("zebra", "quagga", "okapi", "heron", "walrus", "GPU-")
 """Words in all names of another tenant: namespace, gang, queue, task; and of the node and its cards."""
-MAY_LIST = {"boss": {""}, "ada": {"default"}, "carl": set[str](), "mallory": {"default"}}
-MAY_SUBMIT = {"boss": {"default"}, "ada": {"default"}, "carl": {"default"}, "mallory": set[str]()}
-
-
-class Reviews(ApiConnection):
-    """An API server that knows three users."""
-
-    def __init__(self) -> None:
-        self.away = False
-        self.reviews = 0
-
-    def create(
-        self,
-        resource: Resource,
-        body: dict[str, Any],
-        namespace: str | None = None,
-        *,
-        subresource: tuple[str, str] | None = None,
-        dry_run: bool = False,
-        timeout_s: float | None = None,
-    ) -> dict[str, Any]:
-        self.reviews += 1
-        if self.away:
-            raise Unavailable("away")
-        spec = body["spec"]
-        if resource is TOKEN_REVIEWS:
-            known = spec["token"] in MAY_LIST
-            return {"status": {"authenticated": known, "user": {"username": spec["token"]} if known else {}}}
-        asked = spec["resourceAttributes"]
-        rights = {("create", "batch.volcano.sh", "jobs"): MAY_SUBMIT, ("list", "", "pods"): MAY_LIST}
-        allowed = asked["namespace"] in rights[asked["verb"], asked["group"], asked["resource"]][spec["user"]]
-        return {"status": {"allowed": allowed}}
+MAY_LIST, MAY_SUBMIT = ("list", "pods", "default"), ("create", "jobs", "default")
+RIGHTS: dict[str, set[Ask]] = {
+    "boss": {("list", "pods", ""), MAY_SUBMIT},
+    "ada": {MAY_LIST, MAY_SUBMIT},
+    "carl": {MAY_SUBMIT},
+    "mallory": {MAY_LIST},
+}
 
 
 def view(*, fifo: bool = False) -> View:
@@ -100,7 +72,7 @@ def ask(
     body: bytes, token: str = "ada", *, seen: View | None = None, edge: WhatIf | None = None, client: str = ""
 ) -> Answer:
     """What a new edge answers where none is given: it has no memory of earlier questions."""
-    edge = edge or WhatIf(Reviews(), lambda: seen or view(), questions=TokenBucket(1e6, 1000))
+    edge = edge or WhatIf(RightsApi(RIGHTS), lambda: seen or view(), questions=TokenBucket(1e6, 1000))
     said = f"Bearer {token}" if token else ""
     return edge.answer(Request("/v1/what-if", client or "10.0.0.9", said, body=body))
 
@@ -167,25 +139,25 @@ def test_who_may_not_ask() -> None:
 
 
 def test_without_the_api_server_no_question_is_answered() -> None:
-    api = Reviews()
+    api = RightsApi(RIGHTS)
     api.away = True
     assert ask(asked(), edge=WhatIf(api, view)).status == 503
 
 
 def test_questions_are_rationed() -> None:
-    edge = WhatIf(Reviews(), view, questions=TokenBucket(0.001, 2))
+    edge = WhatIf(RightsApi(RIGHTS), view, questions=TokenBucket(0.001, 2))
     assert [ask(asked(), edge=edge).status for _ in range(3)] == [200, 200, 429]
 
 
 def test_one_caller_leaves_questions_for_others() -> None:
-    edge = WhatIf(Reviews(), view, questions=TokenBucket(1e6, 1000))
+    edge = WhatIf(RightsApi(RIGHTS), view, questions=TokenBucket(1e6, 1000))
     mine = [ask(asked(), edge=edge).status for _ in range(QUESTIONS_AT_ONCE + 1)]
     assert mine == [200] * QUESTIONS_AT_ONCE + [429]
     assert ask(asked(), "carl", edge=edge).status == 200
 
 
 def test_an_answer_that_finds_no_time_says_so() -> None:
-    edge = WhatIf(Reviews(), view, rests=lambda _timeout_s: False)
+    edge = WhatIf(RightsApi(RIGHTS), view, rests=lambda _timeout_s: False)
     answer = ask(asked(), edge=edge)
     assert (answer.status, b"no time for an answer" in answer.body) == (503, True)
 

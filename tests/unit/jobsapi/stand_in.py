@@ -3,10 +3,11 @@
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -15,7 +16,7 @@ from vc_egpu.jobsapi.catalogue import Catalogue
 from vc_egpu.jobsapi.server import JobsServer, Metrics
 from vc_egpu.jobsapi.what_if.leader import Leader
 from vc_egpu.kube import ApiConnection
-from vc_egpu.kube.server import listening
+from vc_egpu.kube.server import Answer, GetServer, Request, listening
 
 Json = dict[str, Any]
 
@@ -115,6 +116,25 @@ def cluster() -> Iterator[Cluster]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+Answers = Callable[[Request], Answer]
+
+
+def _nothing(_request: Request) -> Answer:
+    return Answer(404, b"")
+
+
+@contextmanager
+def leading(
+    get: Answers = _nothing, *, posts: Mapping[str, Answers] = MappingProxyType({})
+) -> Iterator[Leader]:
+    """The way to a leader that answers like this."""
+    server = GetServer(("127.0.0.1", 0), get, posts=posts).start()
+    try:
+        yield Leader(f"http://127.0.0.1:{server.port}", timeout_s=5)
+    finally:
+        server.stop()
 
 
 @contextmanager

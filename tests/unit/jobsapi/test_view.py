@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from unit.admission import test_view as leader_side
-from unit.jobsapi.stand_in import Caller, Cluster, served
+from unit.jobsapi.stand_in import Caller, Cluster, leading, served
 from vc_egpu.jobsapi.client import JobsApiError, JobsClient
 from vc_egpu.jobsapi.what_if.leader import VIEW_PATH, Leader, LeaderError
-from vc_egpu.kube.server import Answer, GetServer, Request
+from vc_egpu.kube.server import Answer, Request
 from vc_egpu.kube.wire.limits import TokenBucket
 
 
@@ -28,15 +27,6 @@ class Replica:
         return self.said or edge.answer(request)
 
 
-@contextmanager
-def leading(replica: Replica) -> Iterator[Leader]:
-    server = GetServer(("127.0.0.1", 0), replica.get).start()
-    try:
-        yield Leader(f"http://127.0.0.1:{server.port}", timeout_s=5)
-    finally:
-        server.stop()
-
-
 @pytest.fixture
 def replica() -> Replica:
     return Replica()
@@ -44,7 +34,7 @@ def replica() -> Replica:
 
 @pytest.fixture
 def url(api: Cluster, replica: Replica) -> Iterator[str]:
-    with leading(replica) as leader, served(api.url, leader=leader) as found:
+    with leading(replica.get) as leader, served(api.url, leader=leader) as found:
         yield found
 
 

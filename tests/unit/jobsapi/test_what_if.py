@@ -3,13 +3,13 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from unit.admission import test_what_if as leader_side
-from unit.jobsapi.stand_in import Caller, Cluster, served, wanted
+from unit.admission.rights_api import RightsApi
+from unit.jobsapi.stand_in import Caller, Cluster, leading, served, wanted
 from vc_egpu.admission.serving.foresight.what_if import WhatIf
 from vc_egpu.jobsapi.client import JobsApiError, JobsClient
 from vc_egpu.jobsapi.request import JobRequest
@@ -17,7 +17,7 @@ from vc_egpu.jobsapi.server import MOST_QUESTIONS
 from vc_egpu.jobsapi.settings import settings_of
 from vc_egpu.jobsapi.what_if.documents import Change, Question
 from vc_egpu.jobsapi.what_if.leader import PATH, Leader
-from vc_egpu.kube.server import Answer, GetServer, Request
+from vc_egpu.kube.server import Answer, Request
 from vc_egpu.kube.wire.limits import TokenBucket
 
 SAID = {
@@ -49,16 +49,6 @@ class Replica:
         return self.answer()
 
 
-@contextmanager
-def leading(replica: Replica) -> Iterator[Leader]:
-    """The way to this replica."""
-    server = GetServer(("127.0.0.1", 0), lambda _: Answer(404, b""), posts={PATH: replica.post}).start()
-    try:
-        yield Leader(f"http://127.0.0.1:{server.port}", timeout_s=5)
-    finally:
-        server.stop()
-
-
 @pytest.fixture
 def replica() -> Replica:
     return Replica()
@@ -66,7 +56,7 @@ def replica() -> Replica:
 
 @pytest.fixture
 def ann(api: Cluster, replica: Replica) -> Iterator[Caller]:
-    with leading(replica) as leader, served(api.url, leader=leader) as url:
+    with leading(posts={PATH: replica.post}) as leader, served(api.url, leader=leader) as url:
         yield Caller(url)
 
 
@@ -195,10 +185,10 @@ def test_slow_answers_leave_room_for_jobs(ann: Caller, replica: Replica) -> None
 
 def test_the_real_leader_understands_each_change_and_is_understood(api: Cluster, replica: Replica) -> None:
     """Both sides of the wire: what this server sends is read there, and what comes back is read here."""
-    edge = WhatIf(leader_side.Reviews(), leader_side.view, questions=TokenBucket(1e6, 1000))
+    edge = WhatIf(RightsApi(leader_side.RIGHTS), leader_side.view, questions=TokenBucket(1e6, 1000))
     api.rights["boss"] = {"default"}
     job = json.loads(leader_side.asked())["job"]
-    with leading(replica) as leader, served(api.url, leader=leader) as url:
+    with leading(posts={PATH: replica.post}) as leader, served(api.url, leader=leader) as url:
         replica.answer = lambda: edge.answer(replica.asked[-1])
         with JobsClient(url, "boss") as jobs:
             for change in (
