@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from vc_egpu.core.books.state import ClusterState
 from vc_egpu.core.model.cluster import (
     Card,
     CardAsk,
@@ -112,3 +113,17 @@ def snapshot(
         held=held or {},
         **more,
     )
+
+
+def state(seen: Snapshot) -> ClusterState:
+    """Books into which all of this was entered, as they live on from event to event."""
+    found = ClusterState({"h20": H20_MIB})
+    for entry in seen.queues.values():
+        found.put_queue(entry)
+    for one in seen.nodes.values():
+        found.put_node(one)
+    for known in seen.gangs.values():
+        found.put_gang(known)
+    for member in seen.pods.values():
+        found.put_pod(member)
+    return found

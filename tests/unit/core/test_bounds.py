@@ -9,7 +9,7 @@ from property import generate
 from unit.core import make
 from unit.core.asked import HALF, HIGH, ask
 from vc_egpu.core.books import capacity
-from vc_egpu.core.books.state import ClusterState, fresh_index
+from vc_egpu.core.books.state import fresh_index
 from vc_egpu.core.model import effort
 from vc_egpu.core.model.cluster import (
     PodUid,
@@ -194,7 +194,6 @@ def test_places_are_counted_as_far_as_they_are_wanted() -> None:
 
 def test_room_that_comes_back_is_seen() -> None:
     """What no node has left is remembered only until something goes."""
-    state = ClusterState({"h20": make.H20_MIB})
     snapshot = make.snapshot(
         [make.node(cpu_milli=4_000)],
         [make.gang("a"), make.gang("b")],
@@ -203,14 +202,7 @@ def test_room_that_comes_back_is_seen() -> None:
             *make.pods("b", 1, make.shape(1_000, cpu_milli=2_000)),
         ],
     )
-    for queue in snapshot.queues.values():
-        state.put_queue(queue)
-    for node in snapshot.nodes.values():
-        state.put_node(node)
-    for gang in snapshot.gangs.values():
-        state.put_gang(gang)
-    for pod in snapshot.pods.values():
-        state.put_pod(pod)
+    state = make.state(snapshot)
     assert not ask(state.snapshot(1)).admissions
     state.remove_pod(PodUid("a-w-0"))
     assert [entry.gang for entry in ask(state.snapshot(2)).admissions] == ["b"]

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from unit.core import make
-from vc_egpu.core.books.state import ClusterState
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import DRAIN, Gang, Pod, Snapshot, Taint, Toleration
@@ -78,16 +77,8 @@ def test_nothing_comes_back_there_whatever_it_tolerates() -> None:
 
 def test_it_ends_with_the_order() -> None:
     """The books of a cluster live on: an order that was taken back must not stand in them."""
-    state = ClusterState({"h20": make.H20_MIB})
     there = world(make.gang("g", least=2), "n1/0", "n1/1")
-    for queue in there.queues.values():
-        state.put_queue(queue)
-    for node in there.nodes.values():
-        state.put_node(node)
-    for gang in there.gangs.values():
-        state.put_gang(gang)
-    for pod in there.pods.values():
-        state.put_pod(pod)
+    state = make.state(there)
     assert len(decide(state.snapshot(1), Policy(), 1.0).evictions) == 1
     state.put_node(replace(there.nodes[next(iter(there.nodes))], drained=False, taints=()))
     assert not decide(state.snapshot(2), Policy(), 2.0).evictions
