@@ -11,65 +11,39 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
-from localcluster import ClusterSpec, LocalCluster
-from outcomes.workload import container, pod_spec
-from rigs.admission import gpu_node, wait_ready
-from rigs.volcano_job import ONE_TRY, volcano_job
-from stack.hostmode import MODELS, REPOSITORY, HostOptions, HostStack
+from rigs.one_team import H20, NAMESPACE, TIMEOUT_S, OneTeam, one_team
+from stack.hostmode import REPOSITORY
 from stack.identity import service_account_kubeconfig
-from stack.kit import is_running
-from stack.verify import check_invariants
 from vc_egpu.admission.drain import drain
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.resources import (
     CORE_EVENTS,
-    NAMESPACES,
     NODES,
     POD_GROUPS,
-    PODS,
-    QUEUES,
     VOLCANO_JOBS,
 )
 from vc_egpu.kube.wire.errors import Forbidden
 from vc_egpu.volcano.codec.cluster_codec import bears_our_taint
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.model_table import ModelTable
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 Json = dict[str, Any]
-NAMESPACE: Final = "moves"
-TIMEOUT_S: Final = 60.0
 FLAGS: Final = ("--defrag=waiting", "--defrag-after-s=3", "--min-runtime-s=0", "--defrag-per-hour=20")
-H20: Final = names.shared_resource("h20")
 EMPTYING: Final = REPOSITORY / "manifests" / "components" / "node-emptying" / "rbac.yaml"
 
 
 @dataclass(frozen=True)
-class Cluster:
+class Cluster(OneTeam):
     """Two nodes of two cards, and our stack."""
 
-    stack: HostStack
-
-    def apply(self, document: Json) -> None:
-        self.stack.kit.kubectl("apply", "-n", NAMESPACE, "-f", "-", text_in=yaml.safe_dump(document))
-
     def submit(self, name: str, cards: int, priority: str = "low") -> None:
-        """A Job of one pod with so many whole cards. It would try again once, if an eviction counted."""
-        annotations = {names.PRIORITY: priority} if priority else {}
-        pods = pod_spec(container(limits={H20: cards}))
-        pods["restartPolicy"] = "Never"
-        template = {"metadata": {"annotations": annotations}, "spec": pods}
-        self.apply(volcano_job(name, "team", 1, template, **ONE_TRY))
+        """A Job of one pod with so many whole cards."""
+        self.make(name, {H20: cards}, priority=priority)
 
     def runs(self, name: str, but: str = "") -> Json:
         """Wait until the Job's pod runs, another one than ``but``."""
-
-        def there(pods: dict[str, Json]) -> Json | None:
-            pod = pods.get(f"{name}-w-0")
-            return pod if pod is not None and is_running(pod) and pod["metadata"]["uid"] != but else None
-
-        return self.stack.kit.until(f"{name} runs", PODS, there, namespace=NAMESPACE, timeout_s=TIMEOUT_S)
+        (pod,) = self.all_run(name, but=frozenset({but})).values()
+        return pod
 
     def end(self, *names_: str) -> None:
         for name in names_:
@@ -88,17 +62,15 @@ class Cluster:
     def note(self, name: str) -> str:
         """What the Job's PodGroup remembers of a move."""
         groups = self.stack.kit.api.list(POD_GROUPS, NAMESPACE).items
-        (mine,) = [group for group in groups if group["metadata"]["name"].startswith(f"{name}-")]
+        # That of an earlier Job of the name may not be gone yet.
+        job = self.stack.kit.api.get(VOLCANO_JOBS, name, NAMESPACE)["metadata"]["uid"]
+        (mine,) = [group for group in groups if group["metadata"]["name"] == f"{name}-{job}"]
         return str((mine["metadata"].get("annotations") or {}).get(names.MOVED, ""))
 
     def tainted(self) -> set[str]:
         """The nodes that are to be empty."""
         nodes = self.stack.kit.api.list(NODES).items
         return {node["metadata"]["name"] for node in nodes if bears_our_taint(node)}
-
-    def tries(self, name: str) -> int:
-        found = self.stack.kit.api.get(VOLCANO_JOBS, name, NAMESPACE)
-        return int((found.get("status") or {}).get("retryCount") or 0)
 
 
 @pytest.fixture(scope="module")
@@ -117,32 +89,8 @@ def emptying() -> Iterator[Cluster]:
 @contextmanager
 def two_nodes(name: str, flags: tuple[str, ...], *more: Path) -> Iterator[Cluster]:
     """``more``: documents that are applied, too."""
-    with LocalCluster.up(ClusterSpec(name=name, real_nodes=0, services=False, dns=False)) as local:
-        local.add_kwok_nodes(2, gpu_node(2))
-        ours = HostStack.install(local, HostOptions(flags={"admission": flags}))
-        for path in more:
-            ours.kit.kubectl("apply", "-f", str(path))
-        try:
-            ours.start()
-            wait_ready(ours.kit, 2)
-            space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-            ours.kit.api.create(NAMESPACES, space)
-            found = Cluster(ours)
-            spec = {"weight": 1, "capability": {H20: "16"}}
-            found.apply(
-                {
-                    "apiVersion": QUEUES.api_version,
-                    "kind": "Queue",
-                    "metadata": {"name": "team"},
-                    "spec": spec,
-                }
-            )
-            ours.kit.until(
-                "the queue is open", QUEUES, lambda q: (q["team"].get("status") or {}).get("state")
-            )
-            yield found
-        finally:
-            ours.stop()
+    with one_team(name, nodes=2, cards=2, caps={H20: "16"}, flags=flags, more=more) as stack:
+        yield Cluster(stack)
 
 
 def test_a_gang_that_waited_starts_after_one_move(cluster: Cluster) -> None:
@@ -171,7 +119,7 @@ def test_a_gang_that_waited_starts_after_one_move(cluster: Cluster) -> None:
         lambda _: ((text := cluster.note(moved)) != "" and '"claim"' not in text) or None,
         namespace=NAMESPACE,
     )
-    check_invariants(cluster.stack.kit, ModelTable.from_yaml(MODELS.read_text()))
+    cluster.check_invariants()
     cluster.end("b", "c", "large")
 
 
@@ -194,7 +142,7 @@ def test_a_leader_that_dies_during_a_move_is_followed_by_one_that_ends_it(cluste
     assert len(gone) == 1
     assert after[gone[0]]["spec"]["nodeName"] != before[gone[0]]["spec"]["nodeName"]
     assert {cluster.tries(name) for name in ("b", "c", "large")} == {0}
-    check_invariants(cluster.stack.kit, ModelTable.from_yaml(MODELS.read_text()))
+    cluster.check_invariants()
     cluster.end("b", "c", "large")
 
 
@@ -223,7 +171,7 @@ def test_a_node_is_emptied_and_takes_work_again_once_a_gang_needs_it(emptying: C
     assert emptying.tainted() == set()
     unmoved = {name: emptying.runs(name)["metadata"]["uid"] for name in before}
     assert unmoved[moved] == after["metadata"]["uid"], "no gang goes where an empty node is opened"
-    check_invariants(kit, ModelTable.from_yaml(MODELS.read_text()))
+    emptying.check_invariants()
 
     # Its account writes this taint and nothing else, and takes it off before removal.
     account = service_account_kubeconfig(emptying.stack.cluster, "vc-egpu-system", "vc-egpu-admission")

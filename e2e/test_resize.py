@@ -13,49 +13,29 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-import yaml
-from localcluster import ClusterSpec, LocalCluster
-from outcomes.workload import container, pod_spec
-from rigs.admission import gpu_node, wait_ready
-from rigs.volcano_job import ONE_TRY, volcano_job
-from stack.hostmode import MODELS, HostOptions, HostStack
+from rigs.one_team import H20, NAMESPACE, OneTeam, one_team
 from stack.kit import is_running
-from stack.verify import check_invariants
-from vc_egpu.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, QUEUES
+from vc_egpu.kube.resources import NODES, PODS
 from vc_egpu.volcano.resizing.notes import NodeResizes, ResizeNote, ResizeReport, Stage, note_on
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import Cards
-from vc_egpu.volcano.words.model_table import ModelTable
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 Json = dict[str, Any]
-NAMESPACE: Final = "sizes"
-H20: Final = names.shared_resource("h20")
 POD: Final = "a-w-0"
 CAP_MIB: Final = 60_000
 
 
 @dataclass(frozen=True)
-class Cluster:
+class Cluster(OneTeam):
     """A node of two cards, and our stack."""
 
-    stack: HostStack
-
-    def apply(self, document: Json) -> None:
-        self.stack.kit.kubectl("apply", "-n", NAMESPACE, "-f", "-", text_in=yaml.safe_dump(document))
-
     def submit(self, name: str, memory_mib: int) -> None:
-        limits = {H20: 1, names.LIMIT_MEMORY: memory_mib, names.LIMIT_CORES: 20}
-        pods = pod_spec(container(limits=limits))
-        pods["restartPolicy"] = "Never"
-        self.apply(volcano_job(name, "team", 1, {"metadata": {}, "spec": pods}, **ONE_TRY))
+        self.make(name, {H20: 1, names.LIMIT_MEMORY: memory_mib, names.LIMIT_CORES: 20})
 
     def runs(self, name: str) -> Json:
-        def there(pods: dict[str, Json]) -> Json | None:
-            pod = pods.get(name)
-            return pod if pod is not None and is_running(pod) else None
-
-        return self.stack.kit.until(f"{name} runs", PODS, there, namespace=NAMESPACE, timeout_s=60)
+        """Wait until this pod runs."""
+        return self.all_run(name.removesuffix("-w-0"))[name]
 
     def note(self) -> ResizeNote | None:
         metadata = self.stack.kit.api.get(PODS, POD, NAMESPACE)["metadata"]
@@ -106,31 +86,12 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with LocalCluster.up(ClusterSpec(name="resize", real_nodes=0, services=False, dns=False)) as local:
-        local.add_kwok_nodes(1, gpu_node(2))
-        ours = HostStack.install(local, HostOptions())
-        try:
-            ours.start()
-            wait_ready(ours.kit, 1)
-            space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-            ours.kit.api.create(NAMESPACES, space)
-            table = {"name": names.MODELS_CONFIG_MAP, "namespace": names.SYSTEM_NAMESPACE}
-            data = {"models.yaml": MODELS.read_text()}  # a dry run reads the table of the cluster
-            ours.kit.api.create(CONFIG_MAPS, {"metadata": table, "data": data})
-            found = Cluster(ours)
-            spec = {"weight": 1, "capability": {H20: "16", f"{H20}-memory": str(CAP_MIB)}}
-            metadata = {"name": "team"}
-            found.apply(
-                {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": metadata, "spec": spec}
-            )
-            ours.kit.until(
-                "the queue is open", QUEUES, lambda q: (q["team"].get("status") or {}).get("state")
-            )
-            found.submit("a", 20_000)
-            found.runs(POD)
-            yield found
-        finally:
-            ours.stop()
+    caps = {H20: "16", f"{H20}-memory": str(CAP_MIB)}
+    with one_team("resize", nodes=1, cards=2, caps=caps) as stack:
+        found = Cluster(stack)
+        found.submit("a", 20_000)
+        found.runs(POD)
+        yield found
 
 
 def test_more_less_and_too_much(cluster: Cluster) -> None:
@@ -156,7 +117,7 @@ def test_more_less_and_too_much(cluster: Cluster) -> None:
         assert cluster.resize("--memory", "30000")[:2] == (0, "resized")
     assert cluster.size() == (30_000, 50)
     cluster.runs("b-w-0")
-    check_invariants(cluster.stack.kit, ModelTable.from_yaml(MODELS.read_text()))
+    cluster.check_invariants()
 
 
 def test_a_leader_that_dies_in_between_is_followed_by_one_that_ends_it(cluster: Cluster) -> None:
@@ -177,7 +138,7 @@ def test_a_leader_that_dies_in_between_is_followed_by_one_that_ends_it(cluster: 
             timeout_s=60,
         )
     assert cluster.size() == (10_000, 50)
-    check_invariants(cluster.stack.kit, ModelTable.from_yaml(MODELS.read_text()))
+    cluster.check_invariants()
 
 
 def test_a_node_that_does_not_answer_leaves_all_as_it_was(cluster: Cluster) -> None:
