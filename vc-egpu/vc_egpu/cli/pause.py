@@ -4,7 +4,6 @@ Both only change a wish on pods. The admission controller acts on it for the who
 the pods say what becomes of it. Everything that is told here is read from those.
 """
 
-import difflib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -226,16 +225,9 @@ def _pod(api: ApiConnection, namespace: str, name: str) -> Json:
     try:
         return api.get(PODS, name, namespace)
     except NotFound:
-        near = _near(name, _managed(api, namespace))
+        near = world.nearest_pod(name, _managed(api, namespace))
         hint = f"; did you mean {near}?" if near else ""
         raise CannotPauseError(f"there is no pod {name} in namespace {namespace}{hint}") from None
-
-
-def _near(name: str, pods: Iterable[Json]) -> str:
-    """A pod of the Job that is named instead of one, or one that is called much the same."""
-    suspendable = sorted(str(pod["metadata"]["name"]) for pod in pods if world.cards_of(pod) is not None)
-    of_job = [pod for pod in suspendable if pod.startswith(f"{name}-")]
-    return next(iter(of_job or difflib.get_close_matches(name, suspendable, 1)), "")
 
 
 def _members(api: ApiConnection, pod: Json) -> list[Json]:

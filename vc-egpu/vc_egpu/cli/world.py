@@ -1,6 +1,7 @@
 """What the commands read from the cluster, before anything is made of it."""
 
 import contextlib
+import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -271,6 +272,13 @@ def cards_of(pod: Json) -> Cards | None:
     except AnnotationError:
         return None
     return cards if cards.pod_uid == pod["metadata"]["uid"] else None
+
+
+def nearest_pod(name: str, pods: Iterable[Json]) -> str:
+    """A pod with cards that may be meant: of the Job of that name, or one that is called much the same."""
+    known = sorted(str(pod["metadata"]["name"]) for pod in pods if cards_of(pod) is not None)
+    of_job = [pod for pod in known if pod.startswith(f"{name}-")]
+    return next(iter(of_job or difflib.get_close_matches(name, known, 1)), "")
 
 
 def inventory_of(node: Json) -> NodeCards | None:

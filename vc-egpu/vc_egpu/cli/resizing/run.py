@@ -5,7 +5,6 @@ leaves a note in its place; the pod's node applies it.
 """
 
 import argparse
-import difflib
 import importlib
 import time
 import uuid
@@ -76,9 +75,7 @@ def _pod(api: ApiConnection, namespace: str, name: str) -> Json:
         return api.get(PODS, name, namespace)
     except NotFound:
         there = api.list(PODS, namespace, label_selector=world.MANAGED, transform=world.light_pod).items
-        known = sorted(str(pod["metadata"]["name"]) for pod in there if world.cards_of(pod) is not None)
-        of_job = [pod for pod in known if pod.startswith(f"{name}-")]
-        near = next(iter(of_job or difflib.get_close_matches(name, known, 1)), "")
+        near = world.nearest_pod(name, there)
         hint = f"; did you mean {near}?" if near else ""
         raise NotResizableError(f"there is no pod {name} in namespace {namespace}{hint}") from None
 

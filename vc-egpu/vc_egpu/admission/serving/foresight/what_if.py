@@ -5,13 +5,11 @@ other pages. With a token, its user must have the right to make that Job, and se
 """
 
 import json
-import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from vc_egpu.admission.serving.callers import ANYWHERE, BusyError, Callers, Rations, Reader
+from vc_egpu.admission.serving.callers import ANYWHERE, Callers, Reader
 from vc_egpu.admission.serving.foresight.asked_jobs import asked
 from vc_egpu.admission.serving.foresight.budget import LIMIT_S, Budget, Rests
 from vc_egpu.admission.serving.foresight.questions import (
@@ -21,26 +19,20 @@ from vc_egpu.admission.serving.foresight.questions import (
     read,
     told,
 )
+from vc_egpu.admission.serving.turns import Turns
 from vc_egpu.admission.view import View
 from vc_egpu.core.model.cluster import Snapshot
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.server import Answer, Request
-from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.kube.wire.limits import TokenBucket
 from vc_egpu.report import snapshot_codec
 from vc_egpu.volcano.words.model_table import ModelTable
 from vc_egpu.whatif.answers import Asked, would_start
 from vc_egpu.whatif.changes import AddNodes, Change, Drain, End, SetCap
-from vc_egpu.whatif.hypothesis import OutOfTimeError, UnknownThingError
+from vc_egpu.whatif.hypothesis import UnknownThingError
 
 PATH: Final = "/v1/what-if"
-TURN_S: Final = 5.0
-"""How long a question waits for the one before it."""
 _QUESTIONS_PER_S: Final = 1.0
-
-_TOO_MANY: Final = Answer(429, b"too many questions: ask again in some seconds\n")
-
-logger = logging.getLogger(__name__)
 
 
 class WhatIf:
@@ -57,33 +49,19 @@ class WhatIf:
         callers: Callers | None = None,
     ) -> None:
         """``rests``: see :class:`.budget.Budget`. ``limit_s``: the time for one question."""
-        self._callers = callers if callers is not None else Callers(api)
-        self._rations = Rations()
         self._view, self._rests, self._limit_s = view, rests, limit_s
-        self._questions = questions if questions is not None else TokenBucket(_QUESTIONS_PER_S, 5)
-        self._turn = threading.Lock()
+        self._turns = Turns(
+            callers if callers is not None else Callers(api),
+            questions if questions is not None else TokenBucket(_QUESTIONS_PER_S, 5),
+            page=PATH,
+            questions="questions",
+            an_answer="an answer",
+            limit_s=limit_s,
+        )
 
     def answer(self, request: Request) -> Answer:
         """What a POST gets."""
-        try:
-            reader = self._callers.reader(request)
-            if reader is None:
-                return Answer(403, b"needs a bearer token that the API server knows\n")
-            asks_too_often = not self._rations.try_take(reader) or not self._questions.try_take()
-            if asks_too_often or not self._turn.acquire(timeout=TURN_S):
-                return _TOO_MANY
-            try:
-                return self._told(request.body, reader)
-            finally:
-                self._turn.release()
-        except BusyError:
-            return _TOO_MANY
-        except OutOfTimeError:
-            text = f"there was no time for an answer within {self._limit_s:g} s: ask again"
-            return Answer(503, f"{text}\n".encode())
-        except KubeError as error:
-            logger.warning("a reader of %s could not be checked: %s", PATH, error)
-            return Answer(503, b"the API server cannot say what you may see\n")
+        return self._turns.answer(request, lambda reader: self._told(request.body, reader))
 
     def _told(self, body: bytes, reader: Reader) -> Answer:
         sees = reader.sees

@@ -6,8 +6,6 @@ nothing.
 """
 
 import gzip
-import logging
-import threading
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs
@@ -17,22 +15,19 @@ from vc_egpu.admission.serving.callers import (
     MOST_REVIEWS,
     BusyError,
     Callers,
-    Rations,
     Reader,
 )
 from vc_egpu.admission.serving.foresight.budget import LIMIT_S, Budget, Rests
-from vc_egpu.admission.serving.foresight.what_if import TURN_S
 from vc_egpu.admission.serving.redacted.document import Eyes, document
 from vc_egpu.admission.serving.redacted.held import HeldCards
+from vc_egpu.admission.serving.turns import Turns
 from vc_egpu.admission.view import View
 from vc_egpu.core.model.cluster import Snapshot
 from vc_egpu.kube.resources import NODES, QUEUES
 from vc_egpu.kube.server import Answer, Request
-from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.kube.wire.limits import TokenBucket
 from vc_egpu.report import snapshot_codec
 from vc_egpu.volcano.api.paths import problem_of
-from vc_egpu.whatif.hypothesis import OutOfTimeError
 
 PATH: Final = "/v1/view"
 MOST_NAMESPACES: Final = MOST_REVIEWS - 1
@@ -42,10 +37,7 @@ _VIEWS_AT_ONCE: Final = 10
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 _LONGEST_NAME: Final = 253
 
-_TOO_MANY: Final = Answer(429, b"too many views: ask again in some seconds\n")
 _NOT_LEADING: Final = Answer(503, b"this replica does not lead\n")
-
-logger = logging.getLogger(__name__)
 
 
 class BadQueryError(ValueError):
@@ -66,43 +58,24 @@ class ViewEdge:
     ) -> None:
         """``rests``: see :class:`~vc_egpu.admission.serving.foresight.budget.Budget`. ``limit_s``: the time
         for one view."""
-        self._callers, self._rations = callers, Rations()
         self._view, self._rests, self._limit_s = view, rests, limit_s
-        self._views = views if views is not None else TokenBucket(_VIEWS_PER_S, _VIEWS_AT_ONCE)
-        self._turn = threading.Lock()
+        limit = views if views is not None else TokenBucket(_VIEWS_PER_S, _VIEWS_AT_ONCE)
+        self._turns = Turns(
+            callers, limit, page=PATH, questions="views", an_answer="the view", limit_s=limit_s
+        )
         self._held = HeldCards()
         self._epoch = -1
 
     def answer(self, request: Request) -> Answer:
         """What a GET gets."""
         try:
-            found = self._answered(request)
+            wished = namespaces_of(request.query)
         except BadQueryError as error:
             return Answer(400, f"{error}\n".encode())
-        except BusyError:
-            return _TOO_MANY
-        except OutOfTimeError:
-            text = f"there was no time for the view within {self._limit_s:g} s: ask again"
-            return Answer(503, f"{text}\n".encode())
-        except KubeError as error:
-            logger.warning("a reader of %s could not be checked: %s", PATH, error)
-            return Answer(503, b"the API server cannot say what you may see\n")
+        found = self._turns.answer(request, lambda reader: self._told(reader, wished))
         if request.takes_gzip and found.status == 200:
             return found._replace(body=gzip.compress(found.body, 1), encoding="gzip")
         return found
-
-    def _answered(self, request: Request) -> Answer:
-        wished = namespaces_of(request.query)
-        reader = self._callers.reader(request)
-        if reader is None:
-            return Answer(403, b"needs a bearer token that the API server knows\n")
-        asks_too_often = not self._rations.try_take(reader) or not self._views.try_take()
-        if asks_too_often or not self._turn.acquire(timeout=TURN_S):
-            raise BusyError
-        try:
-            return self._told(reader, wished)
-        finally:
-            self._turn.release()
 
     def _told(self, reader: Reader, wished: tuple[str, ...]) -> Answer:
         view = self._view()
