@@ -5,6 +5,7 @@ import resource
 import sys
 from collections.abc import Sequence
 
+from vc_egpu import logs
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.signals import when_told_to_end
 from vc_egpu.kube.wire.config import ConfigError as KubeConfigError
@@ -33,11 +34,7 @@ PREDECESSOR_S = 90.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; 0, or 1 with a sentence on what is wrong."""
     settings = parse_flags(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logs.begin(settings.log_level)
     if settings.action == "check":
         wrong = list(wrong_files(settings))
         for sentence in wrong:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from vc_egpu import logs
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import NODES, PODS
 from vc_egpu.kube.signals import when_told_to_end
@@ -111,7 +112,7 @@ def _users(settings: Settings, api: ApiConnection) -> list[PodView]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Clean, then (as a DaemonSet) wait for SIGTERM; 1 where something could not be removed."""
     settings, stay = parse_flags(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname).1s %(name)s: %(message)s")
+    logs.begin()
     stopping = threading.Event()
     if stay:
         when_told_to_end(lambda _number: stopping.set())

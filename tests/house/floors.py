@@ -112,6 +112,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "main",
         "check",
     ),
+    "vc_egpu.traces": ("facts", "starts", "spans", "observer", "sending", "main"),
     "vc_egpu.report": ("shares", "cards", "gangs", "queues", "values_codec", "snapshot_codec"),
     "vc_egpu.metrics": ("family", "text", "vocabulary", "page"),
     "vc_egpu.tenants": (
@@ -199,6 +200,7 @@ BETWEEN_PACKAGES: Final[dict[str, frozenset[str]]] = {
     "volcano": frozenset({"core"}),
     "kube": frozenset({"core", "metrics", "volcano"}),
     "report": frozenset({"core", "volcano"}),
+    "traces": frozenset({"core", "metrics", "volcano", "kube"}),
     "admission": frozenset({"core", "metrics", "volcano", "kube", "report", "whatif"}),
     "webhook": frozenset({"core", "metrics", "volcano", "kube"}),
     "jobs": frozenset({"core", "metrics", "volcano", "kube", "report"}),

@@ -13,6 +13,8 @@ from house.floors import CONTROL_PLANE, NODE
 BOUNDED_BY = {
     "vc_egpu/jobs/rules/times.py": "LONGEST_DURATION, asked before the scan",
     "vc_egpu/volcano/codec/plans.py": "anchored, of at most 37 characters",
+    "vc_egpu/logs.py": "templates of our own messages",
+    "vc_egpu/traces/facts.py": "4,096 characters, cut before the search",
     "vc_egpu/volcano/words/quantity.py": "64 characters, asked before the match",
     "vc_egpu/cli/doctor/checkup.py": "the version of the cluster, which its operator chose",
     "vc_egpu/cli/live/events.py": "times of the API server",

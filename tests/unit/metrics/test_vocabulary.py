@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from unit.admission.build import TABLE, added, group, node, pod, queue
@@ -20,7 +21,8 @@ from vc_egpu.jobsapi.server import Metrics as JobsApiMetrics
 from vc_egpu.metrics.family import Component, Family
 from vc_egpu.metrics.page import page
 from vc_egpu.metrics.text import text_of
-from vc_egpu.metrics.vocabulary import ALL
+from vc_egpu.metrics.vocabulary import ALL, traces
+from vc_egpu.metrics.vocabulary.build import tell_build
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 from vc_egpu.webhook.serving.metrics import Metrics as WebhookMetrics
 from vc_egpu_node.cards.monitor import Observation
@@ -104,6 +106,14 @@ def test_the_webhook_shows_what_the_table_says() -> None:
 
 def test_the_job_controller_shows_what_the_table_says() -> None:
     compare("jobs", text_of(JobMetrics().registry.collect()).decode())
+
+
+def test_traces_show_what_the_table_says() -> None:
+    registry = CollectorRegistry()
+    traces.TRACES.counter(registry).labels("sent").inc()
+    traces.GANGS.gauge(registry).set(1)
+    tell_build(registry, "traces", "1")
+    compare("traces", text_of(registry.collect()).decode())
 
 
 def test_jobs_over_http_show_what_the_table_says() -> None:

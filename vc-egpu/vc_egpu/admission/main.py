@@ -1,11 +1,11 @@
 """The admission controller's process: ``vc-egpu admission``."""
 
 import logging
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Final
 
+from vc_egpu import logs
 from vc_egpu.admission import settings as settings_module
 from vc_egpu.admission.execution.executor import HELPERS, WRITERS
 from vc_egpu.admission.growing.grower import Grower
@@ -34,11 +34,7 @@ logger = logging.getLogger(__name__)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; the exit status."""
     settings = settings_module.parse(argv)
-    logging.basicConfig(
-        level=logging.DEBUG if settings.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logs.begin("debug" if settings.verbose else "info")
     try:
         # The stack can be removed, and drained before, with any table, be it broken.
         drains = settings.drain or settings.drain_direct

@@ -20,6 +20,7 @@ PROCESSES: Final = {
     "node-agent": ("vc_egpu_node.main", "offers a node's cards to the kubelet and gives them to containers"),
     "ui": ("vc_egpu.page.main", "the page for several users, each with the rights of their own token"),
     "jobs-api": ("vc_egpu.jobsapi.main", "Jobs over plain HTTP, each with the rights of its own token"),
+    "traces": ("vc_egpu.traces.main", "one trace for each start of a gang, to a collector of OpenTelemetry"),
     "catalogue": ("vc_egpu.jobsapi.check", "checks a catalogue of adapted models, and expands its entries"),
     "node-clean": ("vc_egpu_node.removal", "takes everything of ours off a node, on removal"),
     "node-images": ("vc_egpu_node.images", "says what the images on a node need, as rows of a table"),

@@ -5,7 +5,6 @@ PodGroups and Queues. It makes PodGroups for Deployments and bare pods with the 
 """
 
 import argparse
-import logging
 import os
 import socket
 import sys
@@ -14,7 +13,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from vc_egpu import __version__
+from vc_egpu import __version__, logs
 from vc_egpu.jobs.controller import Controller, Settings
 from vc_egpu.kube import ApiConnection, ConfigError, EventRecorder, LeaderLease, LeaseTimes
 from vc_egpu.kube.server import GetServer, pages
@@ -71,9 +70,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
     options = parser().parse_args(argv)
-    logging.basicConfig(
-        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logs.begin(options.log_level)
     try:
         api = ApiConnection.connect(
             options.kubeconfig,

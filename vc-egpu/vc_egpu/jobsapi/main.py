@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from vc_egpu import __version__
+from vc_egpu import __version__, logs
 from vc_egpu.jobsapi.catalogue import Catalogue, CatalogueError
 from vc_egpu.jobsapi.server import JobsServer, Metrics
 from vc_egpu.jobsapi.settings import Settings, settings_of
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM; returns the exit status."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.begin()
     settings = settings_of(sys.argv[1:] if argv is None else argv)
     try:
         asyncio.run(_serve(settings))

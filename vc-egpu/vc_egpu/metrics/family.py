@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 Kind = Literal["gauge", "counter", "histogram"]
-Component = Literal["all", "admission", "webhook", "jobs", "jobs-api", "node-agent"]
+Component = Literal["all", "admission", "webhook", "jobs", "jobs-api", "traces", "node-agent"]
 
 CARD: Final = ("node", "uuid", "index", "model")
 SHARE: Final = ("namespace", "pod", "container", "uuid")

@@ -48,6 +48,7 @@ _TITLES: Final = {
     ("webhook", "/metrics"): "Webhook",
     ("jobs", "/metrics"): "Job controller",
     ("jobs-api", "/metrics"): "Jobs over HTTP (`/metrics`, port 9453)",
+    ("traces", "/metrics"): "Traces of starts (`/metrics`, port 9454)",
     ("node-agent", "/metrics"): "Node agent (`/metrics`, port 9445)",
 }
 _ABOUT: Final = {

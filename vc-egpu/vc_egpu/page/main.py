@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
+from vc_egpu import logs
 from vc_egpu.cli.sites import overview
 from vc_egpu.cli.sites.catalogue import Catalogue, Site
 from vc_egpu.cli.sites.overview import Overview
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve the page to several users until SIGTERM; returns the exit status."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.begin()
     settings = settings_of(sys.argv[1:] if argv is None else argv)
     if settings.ca_file is None:
         logger.warning("no CA file: the API server's certificate must be one that this machine trusts")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from vc_egpu import logs
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.wire.config import ConfigError
 from vc_egpu.volcano.needs.file import read_environments
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the webhook; returns the exit status."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.begin()
     try:
         options = parse_options(sys.argv[1:] if argv is None else argv)
         table = load_table(options.file.models)

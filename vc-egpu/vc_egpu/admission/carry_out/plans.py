@@ -100,6 +100,7 @@ class Plans:
             self.work.count("chosen")
         self.work.mirror.book(key, record, choice)
         self.work.write("plan", key, group, body, record.plan_id)
+        logger.info("gang %s: plan %s: %s", key, record.plan_id, verdict.message)
         return ""
 
     def bind(self, key: str, group: Group, plan: PlanRecord, uids: Mapping[str, PodUid]) -> None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from vc_egpu.metrics.family import Family
-from vc_egpu.metrics.vocabulary import admission, dcgm, jobs, jobs_api, node, webhook
+from vc_egpu.metrics.vocabulary import admission, dcgm, jobs, jobs_api, node, traces, webhook
 from vc_egpu.metrics.vocabulary.build import BUILD_INFO
 
 ALL: Final[tuple[Family, ...]] = (
@@ -15,6 +15,7 @@ ALL: Final[tuple[Family, ...]] = (
     *webhook.FAMILIES,
     *jobs.FAMILIES,
     *jobs_api.FAMILIES,
+    *traces.FAMILIES,
     *node.AGENT,
     *node.CARDS,
     *node.CONTAINERS,
