@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from attacks import pods, rights
+from attacks import pods, rights, wishes
 from attacks.requests import Attack
 
 _ON_A_NODE: Final = "needs a node with cards"
@@ -26,15 +26,11 @@ ELSEWHERE: Final = (
            note="controllers look for the Job in the Command's namespace"),
     Attack(37, "calls to API server, metadata, kubelet, agents' metrics", state="elsewhere", walls="N",
            note="not tried: the local cluster enforces no network policies"),
-    Attack(41, "a forbidden image or class hidden in an alternative", state="not built", walls="W",
-           note="no attack of ours yet"),
-    Attack(42, "`needs` that are slow to compile", state="not built", walls="W", note="no attack yet"),
-    Attack(43, "a slice of another model, a MIG spelling past the cap", state="not built", walls="WC",
-           note="no slices yet"),
     Attack(44, "a finalizer that keeps cards", state="elsewhere", walls="AC",
            note=f"not tried: {_ON_A_NODE}"),
     Attack(48, "all of these with the webhook away", state="elsewhere", walls="PF",
            note="the column on the right"),
 )  # fmt: skip
-ATTACKS: Final = tuple(sorted((*pods.ATTACKS, *rights.ATTACKS, *ELSEWHERE), key=lambda attack: attack.row))
+_TRIED: Final = (*pods.ATTACKS, *rights.ATTACKS, *wishes.ATTACKS)
+ATTACKS: Final = tuple(sorted((*_TRIED, *ELSEWHERE), key=lambda attack: attack.row))
 TRIED: Final = tuple(attack for attack in ATTACKS if attack.state == "tried")
