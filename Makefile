@@ -220,9 +220,18 @@ bench-sites: venv ## measure the page of 20 clusters of 500 nodes in a Chromium:
 bench-gpu: venv native ## measure the isolation library on a real NVIDIA GPU, against the driver's own time-slicing
 	@$(PY) tests/bench_gpu.py
 
-.PHONY: sbom
-sbom: venv ## write build/sbom.json: all Python packages of the image, and check their licences
-	@$(PY) -m supply --output build/sbom.json
+# --- what is shipped -------------------------------------------------------------------------
+.PHONY: sbom image-all sign krew
+image-all: venv ## build the image for x86-64 and arm64 as one OCI index: build/vc-egpu.tar
+	@$(PY) -m image.build --machine all --output build/vc-egpu.tar
+sbom: venv ## write build/sbom.json: all Debian and Python packages of the image, and check their licences
+	@$(PY) -m supply --image --output build/sbom.json
+sign: image-all ## sign build/vc-egpu.tar (KEY=file, PEM, ECDSA P-256) into build/vc-egpu.sig.tar
+	@test -n "$(KEY)" || { echo "set KEY=file of the private key" >&2; exit 2; }
+	@$(PY) -m supply.sign build/vc-egpu.tar --key "$(KEY)" --output build/vc-egpu.sig.tar
+krew: venv ## write archives and manifest of kubectl egpu for krew into build/krew (URI=https://...)
+	@test -n "$(URI)" || { echo "set URI=https://... to where the archives will be" >&2; exit 2; }
+	@$(PY) -m supply.krew --output build/krew --uri "$(URI)"
 
 # --- generated files -------------------------------------------------------------------------
 .PHONY: page-tools

@@ -2,12 +2,15 @@
 
 mmdebstrap only unpacks the packages here (nothing is configured), which leaves about 50 MiB; its tar is
 then rewritten: without device nodes, caches and documentation, without times, with a user of our own.
+What dpkg would know of the packages is written too, and their licences stay. Nothing of it is run, so the
+root of another kind of machine is made in the same way.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -18,6 +21,9 @@ from localcluster import packages
 from localcluster.errors import LocalClusterError
 from localcluster.oci import ImageConfig, image_of_rootfs
 from localcluster.toolchain import Say
+
+from image import dpkg
+from image.machines import Machine
 
 SUITE = "bookworm"
 PYTHON = (3, 11)
@@ -30,10 +36,11 @@ _DROPPED = (
     "usr/share/locale", "usr/share/lintian", "usr/share/zoneinfo", "usr/share/perl5", "usr/share/gcc",
     "usr/share/bash-completion", "usr/share/debconf", "usr/lib/systemd", "usr/bin/dpkg", "usr/bin/debconf",
     "usr/bin/update-alternatives", "usr/sbin/", "usr/lib/python3.11/pydoc_data", "usr/lib/python3.11/test",
-    "usr/lib/python3.11/lib2to3", "usr/lib/x86_64-linux-gnu/gconv", "usr/lib/x86_64-linux-gnu/libdb-",
-    "var/lib/apt", "var/cache", "var/lib/dpkg/info", "var/lib/dpkg/lock", "var/lib/dpkg/status-old",
-    "var/log",
+    "usr/lib/python3.11/lib2to3", "var/lib/apt", "var/cache", "var/lib/dpkg/info", "var/lib/dpkg/lock",
+    "var/lib/dpkg/status", "var/log",
 )  # fmt: skip
+_DROPPED_LIBRARIES = ("gconv", "libdb-")
+_LICENCES = re.compile(r"usr/share/doc(/[^/]+(/copyright)?)?")
 _FILES = {
     "etc/passwd": (
         f"root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n"
@@ -44,34 +51,41 @@ _FILES = {
 }
 IMAGE = "vc-egpu.local/python-slim:1"
 """Name of the intermediate image; nothing runs it."""
-_RECIPE = f"{SUITE} {PACKAGES} {_DROPPED} {_FILES} 5"
+_RECIPE = f"{SUITE} {PACKAGES} {_DROPPED} {_DROPPED_LIBRARIES} {_LICENCES.pattern} {_FILES} 6"
 
 
-def image(say: Say) -> Path:
+def image(say: Say, machine: Machine) -> Path:
     """Archive of an image that holds this layer only; cached by what it is made from."""
-    return image_of_rootfs(IMAGE, _RECIPE, lambda target: _write(target, say), ImageConfig())
+    config = ImageConfig(architecture=machine.foreign)
+    recipe = f"{_RECIPE} {machine.oci}"
+    return image_of_rootfs(machine.named(IMAGE), recipe, lambda target: _write(target, machine, say), config)
 
 
-def _write(target: Path, say: Say) -> None:
-    say("image: Debian with Python (about 15 s)")
+def _write(target: Path, machine: Machine, say: Say) -> None:
+    say(f"image: Debian with Python for {machine.oci} (about 15 s)")
     packages.ensure(packages.IMAGES, say)
     with tempfile.TemporaryDirectory(prefix="vc-egpu-base-") as work:
         raw = Path(work) / "raw.tar"
-        _mmdebstrap(raw)
-        caches = _compile_standard_library(raw, Path(work), say)
+        _mmdebstrap(raw, machine)
+        caches = _compile_standard_library(raw, Path(work), machine, say)
+        files = {**_FILES, dpkg.STATUS: dpkg.status(dpkg.controls(raw, Path(work)))}
         with (
             tarfile.open(raw) as source,
             tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as out,
         ):
-            _copy(source, out)
+            _copy(source, out, machine)
             for name, path in caches.items():
                 _add(out, name, path.read_bytes())
-            for name, text in _FILES.items():
+            for name, text in files.items():
                 _add(out, name, text.encode())
 
 
-def _mmdebstrap(target: Path) -> None:
+def _mmdebstrap(target: Path, machine: Machine) -> None:
     command = ["mmdebstrap", "--quiet", "--variant=extract", f"--include={','.join(PACKAGES)}"]
+    command += [
+        f"--architectures={machine.oci}",
+        "--skip=cleanup/apt/cache",
+    ]  # the packages are read afterwards
     hooks = Path("/usr/share/mmdebstrap/hooks/merged-usr")
     if hooks.is_dir():
         command.append(f"--hook-dir={hooks}")
@@ -84,8 +98,8 @@ def _mmdebstrap(target: Path) -> None:
         raise LocalClusterError(f"mmdebstrap could not make the base image: {result.stderr.strip()[-800:]}")
 
 
-def _copy(source: tarfile.TarFile, out: tarfile.TarFile) -> None:
-    kept = [member for member in source if _wanted(member)]
+def _copy(source: tarfile.TarFile, out: tarfile.TarFile, machine: Machine) -> None:
+    kept = [member for member in source if _wanted(member, machine)]
     for member in sorted(kept, key=lambda member: (member.islnk(), member.name)):
         data = source.extractfile(member) if member.isreg() else None
         member.name = member.name.removeprefix("./") or "."
@@ -95,12 +109,15 @@ def _copy(source: tarfile.TarFile, out: tarfile.TarFile) -> None:
         out.addfile(member, data)
 
 
-def _wanted(member: tarfile.TarInfo) -> bool:
+def _wanted(member: tarfile.TarInfo, machine: Machine) -> bool:
     name = member.name.removeprefix("./")
-    return not (member.isdev() or name in _FILES or name.startswith(_DROPPED))
+    if _LICENCES.fullmatch(name):
+        return True
+    libraries = tuple(f"usr/lib/{machine.triplet}/{library}" for library in _DROPPED_LIBRARIES)
+    return not (member.isdev() or name in _FILES or name.startswith((*_DROPPED, *libraries)))
 
 
-def _compile_standard_library(raw: Path, work: Path, say: Say) -> dict[str, Path]:
+def _compile_standard_library(raw: Path, work: Path, machine: Machine, say: Say) -> dict[str, Path]:
     """Byte code of the standard library: the image's file system is read-only when it runs."""
     if sys.version_info[:2] != PYTHON:
         say("image: no byte code, since this is not Python 3.11; its processes start slower")
@@ -108,7 +125,7 @@ def _compile_standard_library(raw: Path, work: Path, say: Say) -> dict[str, Path
     root = work / "library"
     with tarfile.open(raw) as source:
         for member in source:
-            if _wanted(member) and member.name.startswith("./usr/lib/python3.11/"):
+            if _wanted(member, machine) and member.name.startswith("./usr/lib/python3.11/"):
                 _unpack(source, member, root)
     compile_tree(root, "/")
     return {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("__pycache__/*.pyc"))}

@@ -1,5 +1,7 @@
 """Build the product image as an OCI archive: ``python -m image.build [--output FILE] [--rebuild]``.
 
+``--machine amd64``, ``arm64`` or ``all`` builds for another machine, or one index for all. Nothing of the
+other machine is run for it.
 The name is read from ``manifests/components/release/kustomization.yaml``, the one place where it is set.
 """
 
@@ -13,17 +15,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 from localcluster import room, surroundings
 from localcluster.errors import LocalClusterError, in_words
-from localcluster.oci import FileSource, ImageConfig, Text, build_image
+from localcluster.oci import FileSource, ImageConfig, Text, build_image, digest_of, join
 from localcluster.state import cache_root, locked
 from localcluster.toolchain import Say
 
 from image import base
+from image.machines import MACHINES, Machine, this_machine
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KUSTOMIZATION = Path("manifests/components/release/kustomization.yaml")
@@ -31,13 +34,13 @@ IMAGE_PLACEHOLDER = "vc-egpu"
 """The name that the manifests use; kustomize replaces it."""
 
 _SITE_PACKAGES = "/usr/local/lib/python3.11/dist-packages"
-_PLATFORMS = tuple(f"manylinux{version}_x86_64" for version in ("_2_34", "_2_28", "_2_17", "2014"))
+_MANYLINUX = ("_2_34", "_2_28", "_2_17", "2014")
 _PRUNED = (
     "bin", "kubernetes/aio", "kubernetes/docs", "numpy/f2py", "numpy/distutils", "**/tests", "**/*.pyi",
     "**/direct_url.json",
 )  # fmt: skip
 """What no process of ours imports; a test imports every module of ours from the finished tree."""
-_RECIPE = f"{_PLATFORMS} {_PRUNED} 4"
+_RECIPE = f"{_MANYLINUX} {_PRUNED} 4"
 _PACKAGES_IMAGE = "vc-egpu.local/packages:1"
 _NATIVE = REPOSITORY / "device-plugin" / "native"
 _LIBRARY_FOLDER = "/usr/local/lib/vc-egpu"
@@ -60,6 +63,8 @@ class Built:
 
     archive: Path
     name: str
+    digest: str
+    """That of its manifest or its index: ``sha256:`` and 64 digits."""
     size_mib: int
     seconds: float
 
@@ -73,17 +78,21 @@ def image_name(repository: Path = REPOSITORY) -> str:
     raise LocalClusterError(f"{KUSTOMIZATION}: images has no entry named {IMAGE_PLACEHOLDER!r}")
 
 
-def build(say: Say, output: Path | None = None, *, rebuild: bool = False) -> Built:
-    """Build what is not cached yet, write the archive, and say where it is."""
+def build(
+    say: Say, output: Path | None = None, *, rebuild: bool = False, machine: Machine | None = None
+) -> Built:
+    """Build what is not cached yet, write the archive, and say where it is. ``machine``: this one's kind,
+    unless it names another."""
     started = time.monotonic()
+    machine = machine or this_machine()
     cache = cache_root() / "image"
     cache.mkdir(parents=True, exist_ok=True)
     name = image_name()
     with locked(cache / "lock"):
         if rebuild:
             _forget_all(cache, name)
-        library = _isolation_library()
-        packages = _packages_image(cache, base.image(say), say)
+        library = _isolation_library(machine)
+        packages = _packages_image(cache, base.image(say, machine), machine, say)
         with tempfile.TemporaryDirectory(prefix="vc-egpu-product-") as work:
             archive = build_image(
                 packages,
@@ -94,14 +103,29 @@ def build(say: Say, output: Path | None = None, *, rebuild: bool = False) -> Bui
                     "/usr/local/bin/vc-egpu": Text(_SCRIPT.format(module="vc_egpu.cli.main"), 0o755),
                     "/usr/local/bin/kubectl-egpu": Text(_SCRIPT.format(module="vc_egpu.cli.kubectl"), 0o755),
                 },
-                config=_CONFIG,
+                config=replace(_CONFIG, architecture=machine.foreign),
             )
         forget_old(archive, time.time())
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(archive, output)
+    return _built(output or archive, name, started)
+
+
+def build_all(say: Say, output: Path, *, rebuild: bool = False) -> Built:
+    """One OCI index with the image for each kind of machine."""
+    started = time.monotonic()
+    archives = [
+        build(say, rebuild=rebuild and machine is MACHINES[0], machine=machine).archive
+        for machine in MACHINES
+    ]
+    join(archives, image_name(), output)
+    return _built(output, image_name(), started)
+
+
+def _built(archive: Path, name: str, started: float) -> Built:
     size_mib = archive.stat().st_size >> 20
-    return Built(output or archive, name, size_mib, time.monotonic() - started)
+    return Built(archive, name, digest_of(archive), size_mib, time.monotonic() - started)
 
 
 _CONFIG = ImageConfig(
@@ -112,27 +136,28 @@ _CONFIG = ImageConfig(
 )
 
 
-def _packages_image(cache: Path, below: Path, say: Say) -> Path:
+def _packages_image(cache: Path, below: Path, machine: Machine, say: Say) -> Path:
     lock = REPOSITORY / "requirements.lock"
-    tree = cache / f"packages-{_hash(lock.read_text(encoding='utf-8'), _RECIPE)}"
+    tree = cache / f"packages-{_hash(lock.read_text(encoding='utf-8'), f'{machine.kernel} {_RECIPE}')}"
     if not tree.exists():
-        say("image: the locked Python packages (about 30 s)")
+        say(f"image: the locked Python packages for {machine.oci} (about 30 s)")
         with tempfile.TemporaryDirectory(prefix=".packages-", dir=cache) as work:
             fresh = Path(work) / "packages"
-            _install(lock, fresh)
+            _install(lock, fresh, machine)
             _prune(fresh)
             _compile(fresh)
             fresh.rename(tree)
-    return build_image(below, _PACKAGES_IMAGE, dirs={_SITE_PACKAGES: tree})
+    config = ImageConfig(architecture=machine.foreign)
+    return build_image(below, machine.named(_PACKAGES_IMAGE), dirs={_SITE_PACKAGES: tree}, config=config)
 
 
-def _isolation_library() -> dict[str, FileSource]:
+def _isolation_library(machine: Machine) -> dict[str, FileSource]:
     """The library and what lies beside it, by their paths in the image; built where that is due."""
     command = ["make", "-s", "-C", str(_NATIVE), f"PYTHON={sys.executable}", "native-release"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise LocalClusterError(f"make native-release failed: {result.stderr.strip()[-800:]}")
-    built = sorted((_NATIVE / "build" / "release" / "x86_64").iterdir())
+    built = sorted((_NATIVE / "build" / "release" / machine.kernel).iterdir())
     return {f"{_LIBRARY_FOLDER}/{path.name}": path for path in built if path.suffix != ".tmp"}
 
 
@@ -154,11 +179,12 @@ def _source_files(folder: Path) -> list[Path]:
     )
 
 
-def _install(lock: Path, tree: Path) -> None:
+def _install(lock: Path, tree: Path, machine: Machine) -> None:
+    platforms = [f"manylinux{version}_{machine.kernel}" for version in _MANYLINUX]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--no-compile", "--no-deps", "--require-hashes", "--only-binary=:all:"]
     command += ["--python-version", "3.11", "--implementation", "cp", "--abi", "cp311", "--abi", "abi3"]
-    command += ["--abi", "none", *(f"--platform={platform}" for platform in _PLATFORMS)]
+    command += ["--abi", "none", *(f"--platform={platform}" for platform in platforms)]
     command += ["--target", str(tree), "-r", str(lock)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
@@ -182,7 +208,8 @@ def _compile(tree: Path) -> None:
 def _forget_all(cache: Path, name: str) -> None:
     for tree in cache.glob("packages-*"):
         shutil.rmtree(tree, ignore_errors=True)
-    for image in (base.IMAGE, _PACKAGES_IMAGE, name):
+    between = [machine.named(image) for machine in MACHINES for image in (base.IMAGE, _PACKAGES_IMAGE)]
+    for image in (*between, name):
         for archive in (cache_root() / "images").glob(f"{image.rpartition('/')[2].replace(':', '-')}-*.tar"):
             archive.unlink(missing_ok=True)
 
@@ -208,11 +235,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="image.build", description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, help="copy the archive there")
     parser.add_argument("--rebuild", action="store_true", help="take nothing from the cache")
+    parser.add_argument(
+        "--machine", choices=[*(one.oci for one in MACHINES), "all"], default=this_machine().oci,
+        help="for which kind of machine (default: this one's); all: one index, which needs --output",
+    )  # fmt: skip
     options = parser.parse_args(argv)
+    if options.machine == "all" and options.output is None:
+        parser.error("--machine all needs --output")
     surroundings.usual_umask()
     surroundings.interruptible()
     try:
-        built = build(lambda line: print(f"==> {line}", flush=True), options.output, rebuild=options.rebuild)
+        built = _asked(options)
     except LocalClusterError as error:
         print(f"image: {error}", file=sys.stderr)
         return 1
@@ -221,18 +254,31 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    print(f"image {built.name}: {built.size_mib} MiB in {built.seconds:.1f} s, {built.archive}")
+    print(
+        f"image {built.name} {built.digest}: {built.size_mib} MiB in {built.seconds:.1f} s, {built.archive}"
+    )
     print(
         json.dumps(
             {
                 "image": built.name,
                 "archive": str(built.archive),
+                "digest": built.digest,
                 "size_mib": built.size_mib,
                 "seconds": round(built.seconds, 1),
             }
         )
     )
     return 0
+
+
+def _asked(options: argparse.Namespace) -> Built:
+    def say(line: str) -> None:
+        print(f"==> {line}", flush=True)
+
+    if options.machine == "all":
+        return build_all(say, options.output, rebuild=options.rebuild)
+    (machine,) = (one for one in MACHINES if one.oci == options.machine)
+    return build(say, options.output, rebuild=options.rebuild, machine=machine)
 
 
 if __name__ == "__main__":

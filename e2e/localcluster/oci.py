@@ -15,13 +15,14 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from localcluster.errors import LocalClusterError
 from localcluster.state import cache_root
 
+_INDEX = "application/vnd.oci.image.index.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
@@ -61,6 +62,8 @@ class ImageConfig:
     user: str = ""
     working_dir: str = ""
     labels: Mapping[str, str] | None = None
+    architecture: str = ""
+    """In the words of OCI; empty: the base's, or this machine's."""
 
     def to_json(self) -> dict[str, Any]:
         """The ``config`` object of the image configuration."""
@@ -167,6 +170,7 @@ def _cached(
     folder = cache_root() / "images"
     folder.mkdir(parents=True, exist_ok=True)
     slug = name.rsplit("/", 1)[-1].replace(":", "-")
+    slug += f"-{config.architecture}" if config.architecture else ""
     final = folder / f"{slug}-{key[:_KEY_LENGTH]}.tar"
     if not final.exists():
         with tempfile.TemporaryDirectory(dir=folder, prefix=f".{slug}-") as work:
@@ -264,20 +268,22 @@ def _write_archive(
     blobs: list[_Blob] = []
     diff_ids: list[str] = []
     inherited: dict[str, Any] = {}
+    machine = architecture()
     if base:
-        blobs, diff_ids, inherited = _read_base(base, work)
+        blobs, diff_ids, document = _read_base(base, work)
+        machine, inherited = str(document["architecture"]), dict(document.get("config", {}))
     for layer in layers:
         digest = _digest(layer)
         blobs.append(_Blob(digest, layer.stat().st_size, _LAYER, layer))
         diff_ids.append(f"sha256:{digest}")
-    document = {
+    own = {
         "created": "1970-01-01T00:00:00Z",
-        "architecture": architecture(),
+        "architecture": config.architecture or machine,
         "os": "linux",
         "config": _merged(inherited, config.to_json()),
         "rootfs": {"type": "layers", "diff_ids": diff_ids},
     }
-    config_blob = _json_blob(work / "config.json", document, _CONFIG)
+    config_blob = _json_blob(work / "config.json", own, _CONFIG)
     manifest = {
         "schemaVersion": 2,
         "mediaType": _MANIFEST,
@@ -285,16 +291,117 @@ def _write_archive(
         "layers": [blob.descriptor() for blob in blobs],
     }
     manifest_blob = _json_blob(work / "manifest.json", manifest, _MANIFEST)
-    named = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rsplit(":", 1)[-1]}
-    index = {"schemaVersion": 2, "manifests": [manifest_blob.descriptor() | {"annotations": named}]}
     with tarfile.open(archive, "w", format=tarfile.GNU_FORMAT) as tar:
-        _add(tar, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
-        _add(tar, "index.json", json.dumps(index, sort_keys=True).encode())
+        _add_head(tar, name, manifest_blob.descriptor())
         for blob in {blob.digest: blob for blob in (config_blob, manifest_blob, *blobs)}.values():
             info = tarfile.TarInfo(f"blobs/sha256/{blob.digest}")
             info.size = blob.size
             with blob.path.open("rb") as file:
                 tar.addfile(info, file)
+
+
+def join(archives: Sequence[Path], name: str, output: Path) -> str:
+    """One archive that holds the same image for several machines; returns the digest of its OCI index.
+
+    A runtime takes the one for its own machine. A blob that two images share is there once.
+    """
+    manifests = []
+    for archive in archives:
+        with tarfile.open(archive) as tar:
+            found = json.loads(_read(tar, "index.json"))["manifests"][0]
+            manifest = json.loads(_read(tar, _blob_name(found["digest"])))
+            document = json.loads(_read(tar, _blob_name(manifest["config"]["digest"])))
+        platform = {"architecture": document["architecture"], "os": document["os"]}
+        manifests.append(
+            {key: found[key] for key in ("mediaType", "digest", "size")} | {"platform": platform}
+        )
+    index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": manifests}
+    content = json.dumps(index, sort_keys=True).encode()
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    part = output.with_name(f".{output.name}.{os.getpid()}")
+    with tarfile.open(part, "w", format=tarfile.GNU_FORMAT) as tar:
+        _add_head(tar, name, {"mediaType": _INDEX, "digest": digest, "size": len(content)})
+        _add(tar, _blob_name(digest), content)
+        seen: set[str] = set()
+        for archive in archives:
+            with tarfile.open(archive) as source:
+                for member in source:
+                    if member.name.startswith("blobs/") and member.name not in seen:
+                        seen.add(member.name)
+                        tar.addfile(member, source.extractfile(member))
+    part.rename(output)
+    return digest
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A layer that is no part of a file system: what other tools keep in registries."""
+
+    media_type: str
+    content: bytes
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_parts(name: str, parts: Sequence[Part], output: Path) -> str:
+    """An archive of such layers; returns the digest of its manifest."""
+    contents = [part.content for part in parts]
+    digests = [f"sha256:{hashlib.sha256(content).hexdigest()}" for content in contents]
+    config = {"architecture": "", "os": "", "config": {}, "rootfs": {"type": "layers", "diff_ids": digests}}
+    contents.append(json.dumps(config, sort_keys=True).encode())
+    layers = [
+        {
+            "mediaType": part.media_type,
+            "digest": digest,
+            "size": len(part.content),
+            "annotations": dict(part.annotations),
+        }
+        for part, digest in zip(parts, digests, strict=True)
+    ]
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": _MANIFEST,
+        "config": _described(_CONFIG, contents[-1]),
+        "layers": layers,
+    }
+    contents.append(json.dumps(manifest, sort_keys=True).encode())
+    described = _described(_MANIFEST, contents[-1])
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(output, "w", format=tarfile.GNU_FORMAT) as tar:
+        _add_head(tar, name, described)
+        for content in dict.fromkeys(contents):
+            _add(tar, _blob_name(f"sha256:{hashlib.sha256(content).hexdigest()}"), content)
+    return str(described["digest"])
+
+
+def read_parts(archive: Path) -> list[Part]:
+    """The layers of an archive, each as a whole in memory."""
+    with tarfile.open(archive) as tar:
+        head = json.loads(_read(tar, "index.json"))["manifests"][0]["digest"]
+        manifest = json.loads(_read(tar, _blob_name(head)))
+        return [
+            Part(layer["mediaType"], _read(tar, _blob_name(layer["digest"])), layer.get("annotations") or {})
+            for layer in manifest["layers"]
+        ]
+
+
+def _described(media_type: str, content: bytes) -> dict[str, Any]:
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    return {"mediaType": media_type, "digest": digest, "size": len(content)}
+
+
+def digest_of(archive: Path) -> str:
+    """Digest of the image in an archive, or of its index: ``sha256:`` and 64 digits."""
+    with tarfile.open(archive) as tar:
+        return str(json.loads(_read(tar, "index.json"))["manifests"][0]["digest"])
+
+
+def _add_head(tar: tarfile.TarFile, name: str, described: Mapping[str, Any]) -> None:
+    """What tells readers of an archive where to begin."""
+    named = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rsplit(":", 1)[-1]}
+    index = {"schemaVersion": 2, "manifests": [{**described, "annotations": named}]}
+    _add(tar, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
+    _add(tar, "index.json", json.dumps(index, sort_keys=True).encode())
 
 
 def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,7 +429,7 @@ def _read_base(base: Path, work: Path) -> tuple[list[_Blob], list[str], dict[str
             with source, copy.open("wb") as file:
                 shutil.copyfileobj(source, file, _CHUNK)
             blobs.append(_Blob(digest, layer["size"], layer["mediaType"], copy))
-    return blobs, list(document["rootfs"]["diff_ids"]), dict(document.get("config", {}))
+    return blobs, list(document["rootfs"]["diff_ids"]), document
 
 
 def architecture() -> str:

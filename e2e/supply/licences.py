@@ -1,9 +1,10 @@
 """Which licences we may ship, and whether an expression (SPDX) is one of them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
+from supply.debian import Package as Debian
 from supply.lock import Package
 
 ALLOWED: Final = frozenset(
@@ -13,6 +14,12 @@ ALLOWED: Final = frozenset(
     }
 )
 """Names of SPDX. MPL binds the files that are under it, and we change none of those."""
+OF_DEBIAN: Final = ALLOWED | {
+    *("Beerware", "GPL-2.0-or-later", "GPL-3.0-or-later", "GPL-3.0-or-later WITH GCC-exception-3.1"),
+    *("LGPL-2.0-or-later", "LGPL-2.1-or-later", "LicenseRef-public-domain", "Sleepycat", "X11"),
+    *("blessing", "bzip2-1.0.6"),
+}
+"""What Debian's own packages may also be under: the image has them as Debian built them."""
 MEANT: Final = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
@@ -31,45 +38,47 @@ def expression(text: str) -> str:
     return MEANT.get(text.strip(), text.strip())
 
 
-def is_allowed(text: str) -> bool:
+def is_allowed(text: str, among: Collection[str] = ALLOWED) -> bool:
     """Whether we may ship it: all of what stands with AND, one of what stands with OR."""
     if not text:
         return False
     words = re.findall(r"\(|\)|[^\s()]+", expression(text))
     try:
-        allowed, rest = _either(words)
+        allowed, rest = _either(words, among)
     except IndexError:
         return False
     return allowed and not rest
 
 
-def _either(words: list[str]) -> tuple[bool, list[str]]:
-    allowed, rest = _all(words)
+def _either(words: list[str], among: Collection[str]) -> tuple[bool, list[str]]:
+    allowed, rest = _all(words, among)
     while rest[:1] == ["OR"]:
-        other, rest = _all(rest[1:])
+        other, rest = _all(rest[1:], among)
         allowed = allowed or other
     return allowed, rest
 
 
-def _all(words: list[str]) -> tuple[bool, list[str]]:
-    allowed, rest = _one(words)
+def _all(words: list[str], among: Collection[str]) -> tuple[bool, list[str]]:
+    allowed, rest = _one(words, among)
     while rest[:1] == ["AND"]:
-        other, rest = _one(rest[1:])
+        other, rest = _one(rest[1:], among)
         allowed = allowed and other
     return allowed, rest
 
 
-def _one(words: list[str]) -> tuple[bool, list[str]]:
+def _one(words: list[str], among: Collection[str]) -> tuple[bool, list[str]]:
     if words[0] != "(":
-        return words[0] in ALLOWED, words[1:]
-    allowed, rest = _either(words[1:])
+        length = 3 if words[1:2] == ["WITH"] else 1
+        return " ".join(words[:length]) in among, words[length:]
+    allowed, rest = _either(words[1:], among)
     return (allowed, rest[1:]) if rest[:1] == [")"] else (False, rest)
 
 
-def refused(packages: Iterable[Package]) -> Iterator[str]:
+def refused(packages: Iterable[Package], debian: Iterable[Debian] = ()) -> Iterator[str]:
     """A sentence for each package that we may not ship."""
-    for package in packages:
-        if not is_allowed(package.licence):
-            said = package.licence or "nothing"
-            name = f"{package.locked.name} {package.locked.version}"
-            yield f"{name}: its licence is {said!r}, which is not on the list"
+    shipped = [(one.locked.name, one.locked.version, one.licence, ALLOWED) for one in packages]
+    shipped += [(one.name, one.version, one.licence, OF_DEBIAN) for one in debian]
+    for name, version, licence, among in shipped:
+        if not is_allowed(licence, among):
+            said = repr(licence) if licence else "one that nobody has read"
+            yield f"{name} {version}: its licence is {said}, which is not on the list"

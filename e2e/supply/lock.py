@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from email.message import Message
 from importlib import metadata
 
 _LINE = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;\\]+)")
@@ -31,7 +32,7 @@ class Package:
     licence: str
     """As the package writes it; empty where it says nothing."""
     files: tuple[str, ...]
-    """Paths below site-packages."""
+    """Paths below site-packages, or in the image."""
 
 
 def read(text: str) -> list[Locked]:
@@ -57,12 +58,16 @@ def installed(locked: Locked) -> Package:
     if found.version != locked.version:
         raise LockError(f"{locked.name}: {found.version} is installed, {locked.version} is locked")
     files = tuple(sorted(str(path) for path in found.files or ()))
-    return Package(locked, next(filter(None, _licences(found)), ""), files)
+    return Package(locked, licence_of(found.metadata), files)
 
 
-def _licences(found: metadata.Distribution) -> Iterator[str]:
+def licence_of(said: metadata.PackageMetadata | Message) -> str:
+    """As a package's own metadata name it; empty where they do not."""
+    return next(filter(None, _licences(said)), "")
+
+
+def _licences(said: metadata.PackageMetadata | Message) -> Iterator[str]:
     """In the order in which they are to be believed."""
-    said = found.metadata
     yield str(said["License-Expression"] or "") if "License-Expression" in said else ""
     yield _one_line(str(said["License"] or "")) if "License" in said else ""
     named = [text for text in said.get_all("Classifier") or () if text.startswith("License ::")]

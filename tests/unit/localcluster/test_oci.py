@@ -173,3 +173,38 @@ def test_paths_that_leave_the_image_are_refused(target: str) -> None:
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(LocalClusterError, match="nowhere"):
         build_image(None, "x/y:1", dirs={"/opt": tmp_path / "nowhere"})
+
+
+# --- several machines ----------------------------------------------------------------------------
+
+
+def test_what_lies_on_a_base_is_for_the_machine_of_the_base() -> None:
+    base = build_image(None, "x/base:1", config=ImageConfig(architecture="arm64"))
+    above = build_image(base, "x/y:1", files={"/a": Text("a")})
+    assert _json(above, _manifest(above)["config"]["digest"])["architecture"] == "arm64"
+    own = build_image(None, "x/base:1")
+    assert own != base, "the other machine's lies elsewhere in the cache"
+    assert _json(own, _manifest(own)["config"]["digest"])["architecture"] == oci.architecture()
+
+
+def test_an_index_holds_each_machine_s_image_and_what_they_share_once(tmp_path: Path) -> None:
+    shared = {"/etc/a": Text("the same")}
+    images = [
+        build_image(None, "x/y:1", files=shared, config=ImageConfig(architecture=machine))
+        for machine in ("amd64", "arm64")
+    ]
+    digests = [oci.digest_of(image) for image in images]
+    both = tmp_path / "new" / "both.tar"
+    digest = oci.join(images, "x/y:1", both)
+    assert oci.digest_of(both) == digest
+    assert oci.image_name(both) == "x/y:1"
+    index = _json(both, digest)
+    assert [(one["digest"], one["platform"]["architecture"]) for one in index["manifests"]] == list(
+        zip(digests, ("amd64", "arm64"), strict=True)
+    )
+    with tarfile.open(both) as tar:
+        names = tar.getnames()
+    assert len(names) == len(set(names)) == 2 + 1 + 2 + 2 + 1  # head, index, manifests, configs, one layer
+    again = tmp_path / "again.tar"
+    oci.join(images, "x/y:1", again)
+    assert again.read_bytes() == both.read_bytes()
