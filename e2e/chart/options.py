@@ -1,7 +1,7 @@
 """The chart's values that choose manifests, and the kustomization that each choice stands for."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,24 +28,39 @@ OPTIONS: Final = (
     Option("cudaProbe", (False, True), "the agent tries cards as programs use them"),
     Option("closedRuntimeClass", (False, True), "tenants may not name RuntimeClass nvidia"),
     Option("criticalQuota", (False, True), "for clusters that limit the system's priority classes (GKE)"),
+    Option(
+        "nodeEmptying", (False, True), "low gangs move so that nodes are empty; an autoscaler removes them"
+    ),
+    Option("nodeGrowth", (False, True), "nodes are asked for while gangs lack cards; needs nodeGroups"),
+    Option("ui", (False, True), "the page for several users"),
+    Option("jobsApi", (False, True), "Jobs over plain HTTP"),
 )
 Choice = Mapping[str, bool | str]
 """Value by path."""
 
 
-_ADDED: Final = frozenset({"closedRuntimeClass", "criticalQuota"})
-"""These only add objects, and change none."""
+APART: Final = (
+    ("closedRuntimeClass",),
+    ("criticalQuota",),
+    ("nodeEmptying", "nodeGrowth"),
+    ("ui",),
+    ("jobsApi",),
+)
+"""Groups of values. What a group changes, no value outside it changes: so each is rendered by itself."""
 
 
 def choices() -> Iterator[Choice]:
-    """All that differ in more than added objects; then each value that adds objects, by itself."""
-    named = [option for option in OPTIONS if option.path not in _ADDED]
-    for values in itertools.product(*(option.choices for option in named)):
-        choice = {**default(), **dict(zip((option.path for option in named), values, strict=True))}
-        if is_allowed(choice):
-            yield choice
-    for path in sorted(_ADDED):
-        yield {**default(), path: True}
+    """All of the values that change the same objects; then those of each group apart, by itself."""
+    apart = {path for group in APART for path in group}
+    yield from filter(is_allowed, _of([option for option in OPTIONS if option.path not in apart]))
+    for group in APART:
+        yield from (one for one in _of([o for o in OPTIONS if o.path in group]) if one != default())
+
+
+def _of(options: Sequence[Option]) -> Iterator[Choice]:
+    """All values of these options; the others as they are by default."""
+    for values in itertools.product(*(option.choices for option in options)):
+        yield {**default(), **dict(zip((option.path for option in options), values, strict=True))}
 
 
 def is_allowed(choice: Choice) -> bool:
@@ -71,6 +86,10 @@ def kustomization(choice: Choice, manifests: str) -> Json:
         ("cuda-probe", choice["cudaProbe"]),
         ("closed-runtime-class", choice["closedRuntimeClass"]),
         ("critical-quota", choice["criticalQuota"]),
+        ("node-emptying", choice["nodeEmptying"]),
+        ("node-growth", choice["nodeGrowth"]),
+        ("ui", choice["ui"]),
+        ("jobs-api", choice["jobsApi"]),
     )
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",

@@ -15,6 +15,8 @@ _TABLES: Final = {
     ("vc-egpu-models", "models.yaml"): "models",
     ("vc-egpu-node-policy", "policy.yaml"): "nodePolicy",
     ("vc-egpu-placement", "placement.yaml"): "placement",
+    ("vc-egpu-node-groups", "groups.yaml"): "nodeGroups",
+    ("vc-egpu-catalogue", "catalogue.yaml"): "catalogue",
 }
 """Key of a ConfigMap to the value that replaces its text."""
 KEEP: Final = {"helm.sh/resource-policy": "keep"}
@@ -107,6 +109,10 @@ def values_yaml() -> str:
         'nodePolicy: ""',
         "# Which work is placed otherwise, as text. Default: no rules (files/placement.yaml).",
         'placement: ""',
+        "# Which groups of nodes may grow, as text. Default: none (files/nodeGroups.yaml). With nodeGrowth.",
+        'nodeGroups: ""',
+        "# Models of the jobs API, as text. Default: files/catalogue.yaml of the chart. With jobsApi.",
+        'catalogue: ""',
     ]
     return "\n".join(lines) + "\n"
 

@@ -10,7 +10,14 @@ from chart.renders import REPOSITORY, by_choice
 from chart.templates import file_of, in_order, schema, template, values_yaml
 
 CHART: Final = REPOSITORY / "manifests" / "helm" / "vc-egpu"
-_TABLES: Final = {"models": "models.yaml", "nodePolicy": "node-policy.yaml", "placement": "placement.yaml"}
+_TABLES: Final = {
+    "models": "base/config/models.yaml",
+    "nodePolicy": "base/config/node-policy.yaml",
+    "placement": "base/config/placement.yaml",
+    "nodeGroups": "components/node-growth/groups.yaml",
+    "catalogue": "components/jobs-api/catalogue.yaml",
+}
+"""What stands where a value is empty, below ``manifests``."""
 
 
 def files() -> dict[str, str]:
@@ -21,7 +28,7 @@ def files() -> dict[str, str]:
     if len(made) != len(found):
         raise ValueError("two objects would stand in one template")
     for value, name in _TABLES.items():
-        made[f"files/{value}.yaml"] = (REPOSITORY / "manifests" / "base" / "config" / name).read_text()
+        made[f"files/{value}.yaml"] = (REPOSITORY / "manifests" / name).read_text()
     chart = {
         "apiVersion": "v2",
         "name": "vc-egpu",

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from chart.options import OPTIONS, Choice, choices, default, is_allowed
-from chart.renders import CannotRenderError, of_helm, of_kustomize
+from chart.options import APART, OPTIONS, Choice, choices, default, is_allowed
+from chart.renders import CannotRenderError, Key, of_helm, of_kustomize
 from chart.templates import KEEP, template
 from chart.write import CHART, files
 from localcluster import toolchain
@@ -18,6 +18,9 @@ SHOWN = [
     {**default(), "isolation": True, "suspension": True, "driver": "root", "cudaProbe": True},
     {**default(), "driver": "root", "otherVendors": True},
     {**default(), "volcano": True, "closedRuntimeClass": True, "criticalQuota": True, "cudaProbe": True},
+    {**default(), "nodeEmptying": True},
+    {**default(), "nodeGrowth": True, "ui": True},
+    {**default(), "isolation": True, "nodeEmptying": True, "nodeGrowth": True, "jobsApi": True},
 ]
 """Each value at least once; the others are long."""
 
@@ -68,6 +71,24 @@ def test_helm_makes_what_kustomize_makes_for_all_other_choices(choice: Choice) -
     compare(choice)
 
 
+def test_what_a_group_changes_no_other_value_changes() -> None:
+    """So its values need not be rendered with all others."""
+    built("kubectl")
+    plain = of_kustomize(default())
+
+    def changed(**values: bool | str) -> set[Key]:
+        found = of_kustomize({**default(), **values})
+        return {key for key in plain.keys() | found.keys() if plain.get(key) != found.get(key)}
+
+    together = changed(volcano=True, isolation=True, suspension=True, driver="root", otherVendors=True)
+    seen = together | changed(cudaProbe=True)
+    for group in APART:
+        own = changed(**dict.fromkeys(group, True))
+        assert own, group
+        assert not own & seen, group
+        seen |= own
+
+
 @pytest.mark.long
 def test_the_chart_is_as_it_is_written() -> None:
     """Run `python -m chart` after a change of a manifest."""
@@ -105,6 +126,11 @@ def test_image_and_tables_are_values(tmp_path: Path) -> None:
     found = of_helm(CHART, {}, *flags)
     models = found["ConfigMap", "vc-egpu-system", "vc-egpu-models"]["data"]["models.yaml"]
     assert models == table.read_text()
+    groups = tmp_path / "groups.yaml"
+    groups.write_text("groups:\n  - {model: h20, podTemplate: vc-egpu-node-h20, mostNodes: 4}\n")
+    grown = of_helm(CHART, {**default(), "nodeGrowth": True}, f"--set-file=nodeGroups={groups}")
+    named = grown["ConfigMap", "vc-egpu-system", "vc-egpu-node-groups"]["data"]["groups.yaml"]
+    assert named == groups.read_text()
     pods = [
         one["spec"]["template"]["spec"] for key, one in found.items() if key[0] in {"Deployment", "DaemonSet"}
     ]

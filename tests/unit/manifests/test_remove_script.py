@@ -24,17 +24,26 @@ esac
 OWN_IMAGE = "registry.example:5000/vc-egpu:0.1.0-7"
 
 
+HELM = """#!/bin/sh
+echo "helm $*" >>{calls}
+case "$*" in *"{broken}"*) exit 1 ;; esac
+"""
+
+
 def remove(
-    folder: Path, broken: str, **environment: str
+    folder: Path, broken: str, *, what: tuple[str, ...] = ("volcano",), **environment: str
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """The script against a kubectl that fails at one thing; all calls of it."""
+    """The script against a kubectl and a helm that fail at one thing; all calls of them."""
+    helm = folder / "helm"
+    helm.write_text(HELM.format(calls=folder / "calls", broken=broken))
+    helm.chmod(0o755)
     kubectl, calls = folder / "kubectl", folder / "calls"
     image = environment.pop("IMAGE", OWN_IMAGE)
     kubectl.write_text(KUBECTL.format(calls=calls, broken=broken, image=image))
     kubectl.chmod(0o755)
     done = subprocess.run(
-        [MANIFESTS / "remove", "volcano"],
-        env=os.environ | {"KUBECTL": str(kubectl)} | environment,
+        [MANIFESTS / "remove", *what],
+        env=os.environ | {"KUBECTL": str(kubectl), "HELM": str(helm)} | environment,
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     return done, calls.read_text().splitlines()
@@ -108,3 +117,49 @@ def test_nodes_are_cleaned_by_the_image_that_runs_here(tmp_path: Path, runs: str
     done, _ = remove(tmp_path, "nothing breaks", IMAGE=runs)
     assert done.returncode == 0, done.stderr
     assert f"image: {cleans}\n" in (tmp_path / "calls.applied").read_text()
+
+
+@pytest.mark.parametrize(
+    ("what", "release"),
+    [
+        (("helm",), "vc-egpu --namespace default"),
+        (("helm", "cards", "platform"), "cards --namespace platform"),
+    ],
+)
+def test_a_chart_is_uninstalled_last(tmp_path: Path, what: tuple[str, ...], release: str) -> None:
+    """By itself it would leave pods at the gate, and nodes as they are."""
+    done, calls = remove(tmp_path, "nothing breaks", what=what)
+    assert done.returncode == 0, done.stderr
+    steps = (
+        f"helm status {release}",
+        "delete daemonset",
+        "--drain",
+        "delete validatingadmission",
+        f"helm uninstall {release}",
+    )
+    places = [next(i for i, call in enumerate(calls) if step in call) for step in steps]
+    assert places == sorted(places)
+    assert not any("delete -k" in call and "removal" not in call for call in calls), "Helm takes its own"
+    (uninstall,) = (call for call in calls if "helm uninstall" in call)
+    assert "--timeout" in uninstall
+
+
+def test_a_release_that_is_not_there_stops_nothing(tmp_path: Path) -> None:
+    done, calls = remove(tmp_path, "status", what=("helm", "typo"))
+    assert done.returncode == 2
+    assert "no release typo in default" in done.stderr
+    assert not any("delete" in call or "apply" in call for call in calls)
+
+
+def test_an_overlay_that_is_not_there_and_no_word_at_all(tmp_path: Path) -> None:
+    for what, word in ((("nowhere",), "no kustomization.yaml"), ((), "manifests/remove helm")):
+        done = subprocess.run(
+            [MANIFESTS / "remove", *what],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 2
+        assert word in done.stderr
