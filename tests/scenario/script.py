@@ -7,6 +7,7 @@ After every command the invariants are checked. The commands::
                                             taint=key=value:NoSchedule, label=zone=a, slots=12,
                                             memory-ratio=2, host=64Gi, for=low (the class of both ratios),
                                             pods=110, driver=550.54, cuda=12.4, capability=8.0,
+                                            isolation=driver,
                                             in=r1;b1 (its rack, its block)
     ill n1/0 | well n1/0                    a card takes nothing new, or recovers
     cordon n1 | uncordon n1 | drop n1       the node
@@ -173,7 +174,9 @@ class Script:
                 ),
                 labels={key: value},
                 environment=tuple(
-                    (fact, (options[fact],)) for fact in ("capability", "cuda", "driver") if fact in options
+                    (fact, (options[fact],))
+                    for fact in ("capability", "cuda", "driver", "isolation")
+                    if fact in options
                 ),
                 taints=tuple(taints),
                 mode=Mode(options.get("mode", "shared")),

@@ -245,3 +245,12 @@ def test_a_tenant_sees_what_others_hold_where_the_jobs_api_tells() -> None:
         assert "what others hold is not known" in text
     finally:
         server.stop()
+
+
+def test_each_card_says_what_holds_containers_to_their_memory() -> None:
+    words = ("library", "driver", "none")
+    nodes = [docs.node("n1", *(docs.card(f"GPU-{at}", at, isolation=word) for at, word in enumerate(words)))]
+    report = cards.report(nodes, [])
+    assert [row.isolation for row in report.cards] == list(words)
+    head, *lines = shown(report).splitlines()
+    assert [line[head.index("HELD BY") :].split()[0] for line in lines[:3]] == list(words)

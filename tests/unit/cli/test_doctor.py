@@ -13,7 +13,7 @@ from unit.kube.tiny_api import status, tiny_api
 from vc_egpu.cli.doctor import checkup, facts
 from vc_egpu.cli.doctor.facts import Facts
 from vc_egpu.cli.doctor.findings import Finding
-from vc_egpu.cli.doctor.stack import CLASSES, CRDS, removal_findings
+from vc_egpu.cli.doctor.stack import CLASSES, CRDS, removal_findings, stack_findings
 from vc_egpu.cli.views import render
 from vc_egpu.cli.world import Listing
 from vc_egpu.kube.connection import ApiConnection
@@ -426,3 +426,19 @@ def test_it_says_whether_use_by_container_is_known(host_pid: bool, words: str) -
     found = checkup.examine(replace(healthy(), daemon_sets=Listing([agent])))
     assert words in said(found)
     assert bad(replace(healthy(), daemon_sets=Listing([agent]))) == []
+
+
+def test_it_says_what_holds_the_memory_on_how_many_nodes() -> None:
+    words = ("library", "library", "driver", "none")
+    nodes = [docs.node(f"n{at}", docs.card(f"GPU-{at}", isolation=word)) for at, word in enumerate(words)]
+    whole = docs.card("NPU-1", isolation="none", stack=False)  # nobody else is on it
+    known = replace(healthy(), nodes=Listing([*nodes, docs.node("npu", whole)]))
+    told = [(one.level, one.text) for one in stack_findings(known, NOW) if one.topic == "isolation"]
+    assert told == [
+        (
+            "ok",
+            "memory is held by the card's own driver (driver) on 1 node, the isolation library in the "
+            "program (library) on 2 nodes",
+        ),
+        ("warn", "nothing keeps containers to their memory on n3"),
+    ]

@@ -3,6 +3,8 @@
 from unit.cli import documents as docs
 from vc_egpu.cli.views import links, trouble, why
 from vc_egpu.core.model.cluster import OUT_OF_SERVICE
+from vc_egpu.volcano.words.annotations import Cards
+from vc_egpu.volcano.words.names import CARDS
 
 POD = docs.pod("train-w-0", group="train-1", cards={"GPU-a": (1024, 25)})
 
@@ -79,3 +81,26 @@ def test_the_set_of_a_member_with_several_cards_is_told() -> None:
     assert links.notes([pair], {}) == []
     silent = docs.node("n1", docs.card("GPU-a"), docs.card("GPU-b", 1))
     assert links.notes([pair], {"n1": silent}) == [], "an older agent tells of no links"
+
+
+def test_shares_that_nothing_holds_are_told_of() -> None:
+    bare = docs.card("GPU-a", isolation="none")
+    (note,) = of(docs.node("n1", bare))
+    assert note.startswith("nothing keeps train-w-0 to the granted memory on node n1")
+    assert of(docs.node("n1", docs.card("GPU-a", isolation="driver"))) == []
+    whole = docs.pod("whole", group="train-1", cards={"GPU-a": (docs.MEMORY_MIB, 100)}, native=True)
+    assert of(docs.node("n1", bare), whole) == []
+
+
+def test_a_low_gang_of_several_pods_is_told_its_weaker_promise() -> None:
+    def low(name: str, pods: int | None) -> docs.Json:
+        made = docs.pod(name, group="train-1", cards={"GPU-a": (1, 0)}, share_class="low")
+        said = made["metadata"]["annotations"]
+        said[CARDS] = Cards.decode(said[CARDS]).model_copy(update={"gang_pods": pods}).encode()
+        return made
+
+    (note,) = trouble.unheld([low("a", 2), low("b", 2)])
+    assert note.startswith("2 pods of class low run at once: none of their launches is held")
+    assert trouble.unheld([low("a", None)]) == trouble.unheld([]) == []
+    assert trouble.unheld([docs.pod("high", cards={"GPU-a": (1, 0)}, share_class="high")]) == []
+    assert trouble.unheld([docs.pod("waits", gated=True)]) == []

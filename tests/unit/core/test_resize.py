@@ -204,6 +204,8 @@ def test_what_has_no_size_to_change_is_refused_by_name() -> None:
     for word in ("hardware", "vendor-file", "none"):
         other = replace(node, cards=tuple(replace(card, isolation=word) for card in node.cards))
         assert f"keeps containers apart by {word!r}" in judged(wishing(pod, 1_000), node=other).why
+    driver = replace(node, cards=tuple(replace(card, isolation="driver") for card in node.cards))
+    assert judged(wishing(pod, 10_000), node=driver).why == ""
 
 
 def test_nothing_grows_on_an_ill_card_or_a_silent_node() -> None:

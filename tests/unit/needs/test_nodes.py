@@ -50,6 +50,7 @@ def test_what_the_agent_tells() -> None:
         "capability": ("9.0",),
         "cuda": ("12.4",),
         "driver": ("550.54.14",),
+        "isolation": ("library",),
         "kind": ("nvidia",),
     }
 
@@ -99,9 +100,9 @@ def test_users_see_it() -> None:
     console = Console(width=100, record=True)
     console.print(nodes.shown(found))
     assert console.export_text().splitlines() == [
-        "NODE  MODEL  CARDS  DRIVER     CUDA  CAPABILITY  NETWORK  PARTS",
-        "n1    h20        1  -          -     -           -        any size",
-        "n2    h20        1  550.54.14  12.4  9.0         -        any size",
+        "NODE  MODEL  CARDS  DRIVER     CUDA  CAPABILITY  NETWORK  HELD BY  PARTS",
+        "n1    h20        1  -          -     -           -        library  any size",
+        "n2    h20        1  550.54.14  12.4  9.0         -        library  any size",
     ]
     console.print(nodes.shown(nodes.report([])))
     assert console.export_text().strip() == "no node has cards that an agent of the stack tells of"
@@ -132,7 +133,7 @@ def test_users_see_in_which_steps_cards_are_given_out() -> None:
     found = nodes.report([cut("npu", npus), some, cut("whole", None, mode="native")])
     console = Console(width=120, record=True)
     console.print(nodes.shown(found))
-    assert [line[56:].rstrip() for line in console.export_text().splitlines()] == [
+    assert [line[65:].rstrip() for line in console.export_text().splitlines()] == [
         "PARTS",
         "slices",
         "1g.10gb: 9152 MiB, 14 cores",

@@ -175,7 +175,11 @@ def test_a_slice_may_be_spelled_as_a_resource() -> None:
             "vir05 has 16384 MiB and 25 cores, and",
         ),
         ({"volcano.sh/vgpu-h100": 1}, {"isolation": "hardware"}, "hardware needs a size"),
-        ({"volcano.sh/vgpu-h100": 1}, {"isolation": "wood"}, "'wood', it must be library or hardware"),
+        (
+            {"volcano.sh/vgpu-h100": 1},
+            {"isolation": "wood"},
+            "'wood', it must be library, driver, hardware, vendor-file, none or any",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(

@@ -114,6 +114,7 @@ def card(**more: object) -> NodeCard:
     [
         (annotation([card()], memory_ratio=1.5), {"h20": STRETCHED}),
         (annotation([card(isolation="none")]), {"h20": BARE}),
+        (annotation([card(isolation="driver")]), {"h20": PLAIN}),
         (annotation([card(offered=False)]), {}),
         (annotation([card()], mode="native"), {}),
         (annotation(), {}),
@@ -121,7 +122,17 @@ def card(**more: object) -> NodeCard:
         ({names.NODE_CARDS: "{"}, {}),
         ({names.NODE_CARDS: None}, {}),
     ],
-    ids=["stretched", "bare", "not offered", "native", "no cards", "no agent", "no JSON", "nothing"],
+    ids=[
+        "stretched",
+        "bare",
+        "by the driver",
+        "not offered",
+        "native",
+        "no cards",
+        "no agent",
+        "no JSON",
+        "nothing",
+    ],
 )
 def test_what_a_node_says(annotations: Json, found: dict[str, Offer]) -> None:
     assert offers_of(cards_of(annotations)) == found

@@ -15,8 +15,10 @@ from vc_egpu.webhook.serving.caches import slim_node
 H20, V100 = "h20", "v100-32g"
 
 
-def node(cuda: str, model: str = H20, mode: str = "shared", **labels: str) -> Json:
-    cards = (NodeCard(uuid="GPU-1", index=0, model=model, memory_mib=98304),)
+def node(
+    cuda: str, model: str = H20, mode: str = "shared", isolation: str = "library", **labels: str
+) -> Json:
+    cards = (NodeCard(uuid="GPU-1", index=0, model=model, memory_mib=98304, isolation=isolation),)
     told = NodeCards.model_validate({"mode": mode, "cuda_version": cuda, "cards": cards})
     return {"name": "n", "annotations": {names.NODE_CARDS: told.encode()}, "labels": labels}
 
@@ -112,3 +114,17 @@ def test_the_copy_of_a_node_keeps_what_its_agent_tells() -> None:
     kept = slim_node({"metadata": node("12.4")})
     assert ("cuda", ("12.4",)) in kept["facts"]
     assert slim_node({"metadata": {"name": "n", "annotations": {names.NODE_CARDS: "{"}}})["facts"] == ()
+
+
+def test_isolation_that_no_node_has_is_told_at_the_door() -> None:
+    asked = pod(container(vgpu_h20=1), annotations={names.ISOLATION: "driver"})
+    assert told(asked, offers(node("12.2"), node("12.2", isolation="none"))) == (
+        f'metadata.annotations["{names.ISOLATION}"]: it will wait, since the program needs '
+        f"{names.ISOLATION}: driver, which no node with its cards has: 2 nodes have isolation library, none, "
+        "isolation==driver is needed"
+    )
+    assert told(asked, offers(node("12.2"), node("12.2", isolation="driver"))) == ""
+    wood = pod(container(vgpu_h20=1), annotations={names.ISOLATION: "wood"})
+    decision = review_pod(create(wood), context(unnamed_model_unlimited=True))
+    assert not decision.allowed
+    assert "it must be library, driver, hardware, vendor-file, none or any" in decision.message

@@ -7,6 +7,7 @@ from typing import Final
 from vc_egpu.cli import world
 from vc_egpu.cli.doctor.facts import Facts, has_cards
 from vc_egpu.cli.doctor.findings import Finding, fail, ok, told_once, warn
+from vc_egpu.core.environments import backends
 from vc_egpu.core.model.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano.words import names
@@ -193,8 +194,38 @@ def _usable(inventory: NodeCards) -> int:
     return sum(card.healthy and card.offered for card in inventory.cards)
 
 
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
+
+
+def _held_by(inventories: Sequence[tuple[Json, NodeCards]]) -> Iterable[Finding]:
+    """What keeps containers to their memory, on how many nodes. Where nothing does, an operator has chosen
+    so, or the node has no backend."""
+    nodes: dict[str, list[str]] = {}
+    for node, inventory in inventories:
+        # Cards that are not shared by size are given out whole or in slices: nobody else is on them.
+        words = (
+            card.isolation
+            for card in inventory.cards
+            if card.offered and (card.stack or card.isolation != "none")
+        )
+        for word in backends.told(words):
+            nodes.setdefault(word, []).append(world.name(node))
+    bare = nodes.pop("none", [])
+    told = [f"{backends.said(word)} ({word}) on {_nodes(len(nodes[word]))}" for word in sorted(nodes)]
+    if told:
+        yield ok("isolation", f"memory is held by {', '.join(told)}")
+    if bare:
+        yield warn(
+            "isolation",
+            f"nothing keeps containers to their memory on {few(bare)}",
+            "limits are off there: see backends in docs/operator-isolation.md",
+        )
+
+
 def _of_nodes(inventories: Sequence[tuple[Json, NodeCards]]) -> Iterable[Finding]:
     """What holds of several nodes once, what is of one card by itself."""
+    yield from _held_by(inventories)
     problems: dict[str, list[str]] = {}
     for node, inventory in inventories:
         if inventory.problem:

@@ -75,6 +75,8 @@ class CardRow:
     """What pods hold that were not read is in the figures."""
     links: str = ""
     """How it reaches the other cards of its node, the best way first; empty where the agent does not tell."""
+    isolation: str = ""
+    """What keeps containers to their memory on it; empty where the agent does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ def report(
             state=state_of[row.uuid],
             unseen=sum(uid not in known.pods for uid in set(reported[row.uuid].held)),
             ways=ways.get(row.uuid, ""),
+            isolation=reported[row.uuid].isolation,
         )
         for row in sorted(card_rows.cards(seen, share_rows), key=lambda row: (row.node, row.index))
     ]
@@ -248,7 +251,9 @@ def _sharer(share: ShareRow, phase: str, card_set: str) -> Sharer:
     )
 
 
-def _row(row: card_rows.CardRow, sharers: list[Sharer], *, state: str, unseen: int, ways: str) -> CardRow:
+def _row(
+    row: card_rows.CardRow, sharers: list[Sharer], *, state: str, unseen: int, ways: str, isolation: str
+) -> CardRow:
     return CardRow(
         node=row.node,
         index=row.index,
@@ -263,6 +268,7 @@ def _row(row: card_rows.CardRow, sharers: list[Sharer], *, state: str, unseen: i
         sharers=tuple(sorted(sharers, key=lambda sharer: sharer.pod)),
         unseen=unseen,
         links=ways,
+        isolation=isolation,
     )
 
 

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 
 from vc_egpu.cli import world
 from vc_egpu.cli.views.table import Table
+from vc_egpu.core.environments import backends
 from vc_egpu.core.layouts.table import MAX_TEMPLATES
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import NODES
@@ -16,7 +17,7 @@ from vc_egpu.volcano.needs.nodes import environment
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 
-COLUMNS: Final = ("NODE", "MODEL", "CARDS", "DRIVER", "CUDA", "CAPABILITY", "NETWORK", "PARTS")
+COLUMNS: Final = ("NODE", "MODEL", "CARDS", "DRIVER", "CUDA", "CAPABILITY", "NETWORK", "HELD BY", "PARTS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,9 @@ class NodeRow:
     or alone. Several with a bar between them. Empty: cards of no model, or that are not given out."""
     steps: tuple[Step, ...]
     """Smallest first, at most 16; empty unless ``parts`` has slices."""
+    isolation: str
+    """What keeps containers to their memory, see :mod:`vc_egpu.core.environments.backends`. Several with a
+    bar between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ def _rows(node: Json) -> list[NodeRow]:
             network=facts.get("network", ""),
             parts="|".join(sorted({part for card in cards_of[model] for part in _parts(card, inventory)})),
             steps=_steps(cards_of[model]),
+            isolation="|".join(backends.told(card.isolation for card in cards_of[model])),
         )
         for model in sorted(cards_of)
     ]
@@ -118,7 +123,7 @@ def shown(found: NodesReport) -> RenderableType:
             row.node,
             row.model,
             str(row.cards),
-            *(value or "-" for value in (row.driver, row.cuda, row.capability, row.network)),
+            *(value or "-" for value in (row.driver, row.cuda, row.capability, row.network, row.isolation)),
             "\n".join((row.parts or "-", *(_told(step) for step in row.steps))),
         )
     return Group(table)

@@ -117,8 +117,8 @@ def cards(report: CardsReport, *, uuids: bool = False) -> RenderableType:
             title: read for title, read in _EXTRA_COLUMNS.items() if any(read(sharer) for sharer in sharers)
         }
         table = Table(
-            "NODE", "CARD", "MODEL", "MEMORY MiB", "CORES % high|low", "STATE", "POD", "CLASS", "MiB",
-            "CORES %", "PHASE", *extra, right=("MiB", "CORES %"),
+            "NODE", "CARD", "MODEL", "MEMORY MiB", "CORES % high|low", "HELD BY", "STATE", "POD", "CLASS",
+            "MiB", "CORES %", "PHASE", *extra, right=("MiB", "CORES %"),
         )  # fmt: skip
         previous = ""
         for row in report.cards:
@@ -140,6 +140,7 @@ def _card_lines(
         f"{row.used_mib}{more} of {row.memory_mib}"
         + (f" +{row.suspended_mib} away" if row.suspended_mib else ""),
         f"{row.cores_high_percent}{more}|{row.cores_low_percent}{more}",
+        Text(row.isolation or "-", style="yellow" if row.isolation == "none" else ""),
         Text(row.state, style="" if row.state in _TAKES_WORK else "bold red"),
     ]
     lines = [[*_sharer(sharer), *(read(sharer) for read in extra)] for sharer in row.sharers]

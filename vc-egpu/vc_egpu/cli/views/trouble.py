@@ -14,6 +14,7 @@ from vc_egpu.core.model.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano.api.containers import containers_of, statuses_of, waiting_of
 from vc_egpu.volcano.words import names
+from vc_egpu.volcano.words.annotations import Cards
 from vc_egpu.volcano.words.resource_names import PER_CARD
 
 _LONGEST: Final = 300
@@ -56,6 +57,45 @@ def _of_node(name: str, node: Json | None, pods: Sequence[Json]) -> Iterator[str
             f"back, is deleted or is tainted {OUT_OF_SERVICE}"
         )
     yield from _ill(name, node, pods)
+    yield from _not_held(name, node, pods)
+
+
+def _not_held(name: str, node: Json, pods: Sequence[Json]) -> Iterator[str]:
+    """Shares of any size that nothing keeps to their memory."""
+    inventory = world.inventory_of(node)
+    seen = inventory.cards if inventory else ()
+    bare = {card.uuid for card in seen if card.isolation == "none" and card.stack}
+    loose = [
+        str(pod["metadata"]["name"])
+        for pod in pods
+        if (cards := world.cards_of(pod)) and not cards.native and _shares_of(cards) & bare
+    ]
+    if loose:
+        yield (
+            f"nothing keeps {few(loose)} to the granted memory on node {name}: its operator has switched "
+            "limits off, or it has no backend for them"
+        )
+
+
+def unheld(members: Iterable[Json]) -> list[str]:
+    """The weaker promise of a low gang of several pods, once it has cards."""
+    several = max((cards.gang_pods or 1 for pod in members if (cards := _low(pod)) is not None), default=1)
+    if several == 1:
+        return []
+    return [
+        f"{several} pods of class low run at once: none of their launches is held while high works on their "
+        "cards. The driver's time slice decides there"
+    ]
+
+
+def _low(pod: Json) -> Cards | None:
+    cards = None if world.finished(pod) else world.cards_of(pod)
+    return cards if cards is not None and cards.share_class == "low" else None
+
+
+def _shares_of(cards: Cards) -> set[str]:
+    """Cards on which it has a share of any size."""
+    return {share.uuid for shares in cards.containers.values() for share in shares if not share.slice}
 
 
 def _ill(name: str, node: Json, pods: Sequence[Json]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from vc_egpu.core.books import capacity
 from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.books.capacity import AskNeed
 from vc_egpu.core.books.ledger import Ints
+from vc_egpu.core.environments.backends import RESIZABLE
 from vc_egpu.core.model.cluster import (
     FULL_CORES_PERCENT,
     CardAsk,
@@ -31,9 +32,6 @@ from vc_egpu.core.standing import lending
 from vc_egpu.core.trial import recheck
 from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial, share_of
-
-LIBRARY = "library"
-"""What has to keep containers apart on a card: other means cannot change while a program runs."""
 
 Shares = tuple[tuple[str, Share], ...]
 
@@ -99,10 +97,10 @@ def _fixed(node: Node, share: Share) -> str:
     card = next((card for card in node.cards if card.uuid == share.card), None)
     if card is None:
         return f"its node does not report card {share.card} now"
-    if card.isolation != LIBRARY:
+    if card.isolation not in RESIZABLE:
         return (
-            f"card {share.card} keeps containers apart by {card.isolation!r}: only the library's limits "
-            "change while a program runs"
+            f"card {share.card} keeps containers apart by {card.isolation!r}: only limits of the library and "
+            "the driver change while a program runs"
         )
     return ""
 

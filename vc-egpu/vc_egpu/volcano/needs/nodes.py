@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from vc_egpu.core.environments import backends
 from vc_egpu.core.environments.needs import Facts
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCards
@@ -33,6 +34,7 @@ def environment(inventory: NodeCards, labels: Mapping[str, str]) -> Facts:
         said["kind"] = (inventory.vendor,)
         said[DRIVER_OF.get(inventory.vendor, "driver")] = (inventory.driver_version,)
         said["cuda"] = (inventory.cuda_version,)
+        said[backends.FACT] = _kept_apart_by(inventory)
     for name, value in (
         ("driver", labels.get(_GFD_DRIVER, "")),
         ("cuda", labels.get(f"{_GFD_CUDA}.full") or _joined(labels, _GFD_CUDA)),
@@ -47,6 +49,12 @@ def environment(inventory: NodeCards, labels: Mapping[str, str]) -> Facts:
             if values and all(values) and max(map(len, values)) <= _LONGEST
         )
     )
+
+
+def _kept_apart_by(inventory: NodeCards) -> tuple[str, ...]:
+    """The words of cards that are offered; where none is, of all cards."""
+    offered = [card for card in inventory.cards if card.offered] or inventory.cards
+    return backends.told(card.isolation for card in offered)
 
 
 def _joined(labels: Mapping[str, str], prefix: str) -> str:

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any, Final
 
+from vc_egpu.core.environments import backends
 from vc_egpu.core.environments.needs import NO_NEEDS, Atom, Needs
 from vc_egpu.volcano.api.containers import containers_of
 from vc_egpu.volcano.needs import nvidia
 from vc_egpu.volcano.needs.compile import Ways, compiled
 from vc_egpu.volcano.needs.table import EnvironmentTable
-from vc_egpu.volcano.needs.text import NeedsError, way
+from vc_egpu.volcano.needs.text import LONGEST, NeedsError, way
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import RequestNeeds
 
@@ -31,8 +32,26 @@ class Read:
 def read(annotations: Mapping[str, Any], spec: Mapping[str, Any], table: EnvironmentTable) -> Read:
     """What a pod with this spec needs; the user's word beats what its containers say.
 
-    Raises :class:`.text.NeedsError` for an annotation that cannot be used.
-    """
+    What is to keep its containers apart from others is a need like the rest. Raises :class:`.text.NeedsError`
+    for an annotation that cannot be used."""
+    return _kept_apart(_of_software(annotations, spec, table), annotations)
+
+
+def _kept_apart(found: Read, annotations: Mapping[str, Any]) -> Read:
+    asked = str(annotations.get(names.ISOLATION) or "")
+    # A slice is found by its size, on the cards that have it.
+    needed = None if annotations.get(names.SLICE) else backends.condition(asked)
+    if needed is None:
+        return found
+    text = f"{names.ISOLATION}: {asked}"
+    if found.needs is None:
+        return replace(found, needs=RequestNeeds(text=text, ways=(str(needed),)))
+    ways = tuple(f"{each},{needed}" for each in found.needs.ways)
+    both = f"{found.needs.text}, {text}"[:LONGEST]
+    return replace(found, needs=found.needs.model_copy(update={"text": both, "ways": ways}))
+
+
+def _of_software(annotations: Mapping[str, Any], spec: Mapping[str, Any], table: EnvironmentTable) -> Read:
     written = annotations.get(names.NEEDS)
     if written is not None:
         ways = compiled(str(written), table)

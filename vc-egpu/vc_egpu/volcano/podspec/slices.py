@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vc_egpu.core.environments import backends
 from vc_egpu.core.layouts.table import Template
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import ContainerRequest
 from vc_egpu.volcano.words.model_table import GpuModel, LayoutRow, ModelTable, TemplateRow
 from vc_egpu.volcano.words.resource_names import PER_CARD, classify
-
-ISOLATIONS: Final = ("library", "hardware")
 
 
 class SliceAskError(ValueError):
@@ -36,10 +35,24 @@ UNCUT: Final = Cut()
 
 def cut_of(annotations: Mapping[str, Any]) -> Cut:
     """Read them. Raises :class:`SliceAskError`."""
-    isolation = str(annotations.get(names.ISOLATION) or "library")
-    if isolation not in ISOLATIONS:
-        raise SliceAskError(f"{names.ISOLATION} is {isolation[:63]!r}, it must be {' or '.join(ISOLATIONS)}")
-    return Cut(str(annotations.get(names.SLICE) or "")[:63], isolation == "hardware")
+    isolation = isolation_of(annotations)
+    template = str(annotations.get(names.SLICE) or "")[:63]
+    if template and isolation in {"driver", "none"}:
+        raise SliceAskError(
+            f"{names.ISOLATION} is {isolation!r}, and {names.SLICE} is {template!r}: the card keeps a slice "
+            "apart; leave one of the two out"
+        )
+    return Cut(template, isolation == "hardware")
+
+
+def isolation_of(annotations: Mapping[str, Any]) -> str:
+    """What is to keep the pod's containers apart from others; empty: whatever there is. Raises
+    :class:`SliceAskError`."""
+    isolation = str(annotations.get(names.ISOLATION) or "")
+    if isolation and isolation not in backends.ASKS:
+        known = f"{', '.join(backends.ASKS[:-1])} or {backends.ASKS[-1]}"
+        raise SliceAskError(f"{names.ISOLATION} is {isolation[:63]!r}, it must be {known}")
+    return isolation
 
 
 def spelled_out(limits: Mapping[str, Any], cut: Cut) -> tuple[dict[str, Any], Cut]:

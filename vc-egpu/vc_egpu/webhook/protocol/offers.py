@@ -3,15 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
+from vc_egpu.core.environments.backends import HELD
 from vc_egpu.core.environments.needs import NO_FACTS, Crowd, Facts
 from vc_egpu.volcano.needs.nodes import environment
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, NodeCards
-
-LIBRARY: Final = "library"
-"""What keeps containers to their share of a card, see :attr:`.annotations.NodeCard.isolation`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +18,7 @@ class Offer:
     stretched: bool = False
     """It promises more memory than there is: shares may spill to the host."""
     enforced: bool = False
-    """Containers get the library that keeps them to their share."""
+    """The library or the driver keeps containers to their share."""
 
 
 def cards_of(annotations: Mapping[str, object]) -> NodeCards | None:
@@ -36,7 +33,7 @@ def offers_of(told: NodeCards | None) -> dict[str, Offer]:
     """By model, what a Node offers. Empty where it gives no shares."""
     if told is None or told.mode != "shared":
         return {}
-    kept = {card.model: card.isolation == LIBRARY for card in told.cards if card.offered or card.held}
+    kept = {card.model: card.isolation in HELD for card in told.cards if card.offered or card.held}
     return {model: Offer(told.memory_ratio > 1, enforced) for model, enforced in kept.items()}
 
 

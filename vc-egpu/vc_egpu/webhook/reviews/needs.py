@@ -46,7 +46,8 @@ def _met_nowhere(ask: PodAsk, found: Mapping[str, Read], path: str, context: Con
             return []
         lacks.append(verdict(lacking).message)
     what = "; ".join(dict.fromkeys(lacks))
-    return [f'{path}["{names.NEEDS}"]: it will wait, since the program {what}']
+    said = names.ISOLATION if names.ISOLATION in what else names.NEEDS
+    return [f'{path}["{said}"]: it will wait, since the program {what}']
 
 
 def with_needs(
