@@ -289,7 +289,8 @@ class Agent:
             bypasses=len(self._bypasses),
             policy_problem=self._sources.known.policy_problem,
             models_problem=self._sources.known.models_problem,
-            isolated=self.parts.books.protection.isolation is not None,
+            isolated=self.parts.books.protection.isolation is not None
+            and self._sources.known.policy.isolation != "none",
             accounts=self.parts.guard.accounts,
             suspensions=self.parts.suspension.pods() if self.parts.suspension is not None else (),
             compute_s=self.parts.compute_time.seconds(),

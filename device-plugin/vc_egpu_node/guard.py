@@ -1,7 +1,7 @@
 """The isolation library as this node can use it, and what stands around running containers."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,8 +9,11 @@ from vc_egpu.volcano.words.node_policy import Policy
 
 from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.cdi import GrantFolder
+from vc_egpu_node.containers.cgroups import ContainerGroups
 from vc_egpu_node.isolation.control import Timings
-from vc_egpu_node.isolation.lifecycle import Isolation
+from vc_egpu_node.isolation.driver_limits import DriverLimits
+from vc_egpu_node.isolation.lifecycle import LIMITER, Isolation
+from vc_egpu_node.isolation.limits_door import SOCKET_NAME, LimitsDoor
 from vc_egpu_node.isolation.live_limits import LiveLimits
 from vc_egpu_node.isolation.pages import SharedPages
 from vc_egpu_node.settings.config import Settings
@@ -49,6 +52,14 @@ class Protection:
     passing: bool = False
     """A new process may find the library usable."""
 
+    def no_driver_limits(self, cards: Collection[str]) -> str:
+        """Why the drivers of these cards (UUIDs) limit no container; empty: they do."""
+        if self.isolation is None or self.isolation.driver is None:
+            return "this agent has no means for it"
+        if self.isolation.library.limiter is None:
+            return f"{LIMITER} is not next to the library"
+        return self.isolation.driver.trouble(cards)
+
 
 def protection_of(
     settings: Settings,
@@ -70,6 +81,7 @@ def protection_of(
             SharedPages(settings.run_dir),
             pci_bus_ids=lambda: {card.uuid: card.pci_bus_id for card in observation().reading.cards},
             timings=lambda: timings_of(policy()),
+            driver=_driver_limits(settings, vendor),
         )
     except (LibraryError, OSError) as error:
         text = f"the isolation library cannot be used, so no pod gets a share: {error}"
@@ -77,6 +89,13 @@ def protection_of(
         return Protection(problem=text, closed=text, passing=passing)
     test_build = f"{settings.library} is a test build: programs can choose their own limits"
     return Protection(isolation, problem=test_build if isolation.library.test_build else "")
+
+
+def _driver_limits(settings: Settings, vendor: Vendor) -> DriverLimits | None:
+    if vendor.memory_limits is None:
+        return None
+    groups = ContainerGroups(settings.proc_dir, settings.cgroup_dir)
+    return DriverLimits(vendor.memory_limits, settings.state_dir / "containers", groups)
 
 
 class Guard:
@@ -94,6 +113,7 @@ class Guard:
         self._grants = grants
         self._wall = wall
         self._live_limits = live_limits
+        self._door = _door(isolation, grants)
 
     @property
     def accounts(self) -> tuple[Account, ...]:
@@ -109,9 +129,16 @@ class Guard:
         """Begin to look at containers."""
         if self._wall is not None:
             self._wall.start()
+        if self._door is not None:
+            try:
+                self._door.start()
+            except OSError as error:
+                log.error("containers that the driver limits do not start: %s: %s", self._door.path, error)
 
     def stop(self) -> None:
         """End; pages stay as they are."""
+        if self._door is not None:
+            self._door.stop()
         if self._wall is not None:
             self._wall.stop()
 
@@ -119,6 +146,8 @@ class Guard:
         """What runs here is known: compare the pages with it, and remove versions that no container uses."""
         if self._isolation is not None:
             self._isolation.refresh(self._grants.all())
+            if self._isolation.driver is not None:
+                self._isolation.driver.recover(self._grants.all())
             self._isolation.drop_unused_versions()
 
     def policy_changed(self) -> None:
@@ -135,3 +164,12 @@ class Guard:
     def resizes(self) -> str | None:
         """What the Node shall say about pods that are resized; None: nothing."""
         return self._live_limits.told if self._live_limits is not None else None
+
+
+def _door(isolation: Isolation | None, grants: GrantFolder) -> LimitsDoor | None:
+    """Where the runtime's hook asks; None: no driver limits containers here."""
+    driver = isolation.driver if isolation is not None else None
+    if isolation is None or driver is None:
+        return None
+    path = isolation.pages.root / SOCKET_NAME
+    return LimitsDoor(path, lambda name, pid: driver.started(grants.get(name), pid))

@@ -281,6 +281,7 @@ def _stocktaking(sources: Sources, books: Books, others: OtherPlugins) -> Stockt
             ),
             observation=sources.observation,
             isolated=books.protection.isolation is not None,
+            no_driver_limits=books.protection.no_driver_limits,
         )
     )
 

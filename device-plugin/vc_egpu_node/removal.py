@@ -29,6 +29,7 @@ from vc_egpu_node.api.pods import slim as slim_pod
 from vc_egpu_node.containers.cdi import FILE_PREFIX
 from vc_egpu_node.deviceplugin.plugin import SOCKET_PREFIX
 from vc_egpu_node.files import StateError, lock_folder
+from vc_egpu_node.isolation.limits_door import SOCKET_NAME
 from vc_egpu_node.isolation.pages import KINDS
 from vc_egpu_node.settings.config import Settings, add_paths
 
@@ -100,6 +101,7 @@ def _host_files(settings: Settings) -> Iterator[Path]:
     yield from sorted(settings.cdi_dir.glob(f".{FILE_PREFIX}*"))  # half written
     yield from sorted(settings.kubelet_dir.glob(f"{SOCKET_PREFIX}*.sock"))
     yield from (page for kind in KINDS if (page := settings.run_dir / kind.name).is_dir())
+    yield from (path for path in (settings.run_dir / SOCKET_NAME,) if path.exists())
     yield from sorted(settings.state_dir.iterdir()) if settings.state_dir.is_dir() else ()
 
 

@@ -13,8 +13,9 @@ static void add_process(struct card *card, unsigned pid, uint64_t bytes, unsigne
         (struct process){.pid = pid, .used_mib = bytes >> 20, .sm_percent = percent};
 }
 
+static struct fc_shared *s;
+
 const struct card *card_with_cuda(const struct card *card) {
-    static struct fc_shared *s;
     static struct card merged;
     if (!card) return NULL;
     if (!s) s = fc_open(false);
@@ -40,4 +41,15 @@ const struct card *card_with_cuda(const struct card *card) {
     merged.used_mib += used >> 20;
     if (busy > merged.util) merged.util = busy;
     return &merged;
+}
+
+uint64_t used_in_group(const char *uuid, uint64_t group) {
+    if (!s) s = fc_open(false);
+    if (!s) return 0;
+    fc_lock(s, FC_NONE);
+    fc_reap(s, FC_NONE, false);
+    uint32_t index = fc_card(s, uuid, 0);
+    uint64_t used = index == FC_NONE ? 0 : fc_used_in(s, index, group);
+    fc_unlock(s);
+    return used;
 }

@@ -26,6 +26,8 @@
  *                          The library writes and removes these lines itself when a program makes or destroys one
  *   make_error= make_ci_error= destroy_error=   what making an instance or its compute instance, and destroying one,
  *                          answers; make_hang_s= how long making one takes; made_mib= the memory of those made
+ *   limits_error= limits_lost=   what setting a control group's memory limit answers (drivers from 615 on); 1: it
+ *                          answers that all is well, and sets nothing
  *   fabric=2:0             state and status of its NVLink fabric (1: not started, 2: in progress, 3: completed);
  *                          without it the card has none
  *   compute_mode=0         3: exclusive process, 2: prohibited
@@ -69,6 +71,7 @@ struct card {
     unsigned util, mem_util, enc_util, dec_util, power_mw, temp_c, mem_temp_c;
     unsigned retired, remap_pending, remap_failure, recovery_action, mig, mig_slices, compute_mode, error;
     unsigned make_error, make_ci_error, make_hang_s, made_mib, destroy_error;
+    unsigned limits_error, limits_lost;
     unsigned link_version, socket;
     bool has_fabric;
     unsigned fabric_state, fabric_status;

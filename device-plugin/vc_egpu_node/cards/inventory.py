@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from vc_egpu.core.environments.backends import Backend
 from vc_egpu.volcano.needs.nodes import DRIVER_OF
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import (
@@ -22,7 +23,7 @@ from vc_egpu.volcano.words.annotations import (
     NodeCards,
 )
 from vc_egpu.volcano.words.model_table import GpuModel, ModelTable, proposed_name, proposed_row
-from vc_egpu.volcano.words.node_policy import Policy
+from vc_egpu.volcano.words.node_policy import IsolationPolicy, Policy
 
 from vc_egpu_node.cards import sliced
 from vc_egpu_node.vendors.base import CardReading, NodeLabels, NodeReading, VendorFacts
@@ -101,6 +102,8 @@ class _Standards:
     holdings: Mapping[str, Holding]
     indices: Mapping[str, int]
     isolated: bool
+    wanted: IsolationPolicy
+    no_driver_limits: str
     mig_on_demand: bool
 
 
@@ -123,10 +126,12 @@ def take_stock(
     vendor: VendorFacts,
     agent_version: str = "",
     isolated: bool = True,
+    no_driver_limits: str = "this agent has no means for it",
 ) -> Inventory:
     """The node's inventory. ``ill`` is UUID to reason; ``previous`` keeps indices stable and remembers
     cards that vanished while something is held on them. ``isolated``: containers get the library, where
-    cards of their kind have one."""
+    cards of their kind have one. ``no_driver_limits``: why no driver's memory limits can be set; empty: they
+    can."""
     mode = _MODES.get(facts.mode_label)
     problem = _node_problem(reading, facts, mode)
     readings, doubts = _readable(reading.cards)
@@ -143,6 +148,8 @@ def take_stock(
         holdings,
         indices,
         isolated,
+        policy.isolation,
+        no_driver_limits,
         policy.mig_on_demand,
     )
     judged = [_judge(card, indices[card.uuid], standards) for card in readings if card.uuid in indices]
@@ -167,6 +174,7 @@ def take_stock(
         ),
         offers=_offers(judged, mode or "shared", holdings),
         needs_library=mode == "shared"
+        and policy.isolation != "none"
         and (not readings or any("share" in card.abilities for card in readings)),
     )
 
@@ -235,7 +243,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         refusal = cut.problem
     elif not refusal and "share" not in card.abilities and not _is_whole(card, by.mode):
         refusal = by.vendor.partitioned
-    refusal = refusal or _closed(card, by) or by.facts.unusable.get(card.uuid, "")
+    refusal = refusal or _not_as_wanted(card, by) or _closed(card, by) or by.facts.unusable.get(card.uuid, "")
     if not refusal and held.pods and held.native != (by.mode == "native"):
         refusal = f"still held {'native' if held.native else 'in shares'}, the node is {by.mode} now"
     cordoned = card.uuid in by.facts.cordoned
@@ -262,11 +270,35 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         layout=cut.layout,
         slices=cut.slices,
         stack="stack" in card.abilities,
-        isolation=card.isolation if by.isolated or card.isolation != "library" else "none",
+        isolation=_kept_by(card, by),
         group=card.group,
         module=card.module,
     )
     return _Judged(entry, counts=not refusal)
+
+
+def _kept_by(card: CardReading, by: _Standards) -> Backend:
+    """What keeps containers to their memory on it."""
+    if card.isolation != "library":
+        return card.isolation
+    if not by.isolated or by.wanted == "none":
+        return "none"
+    return "library" if by.wanted == "library" or _no_limits(card, by) else "driver"
+
+
+def _no_limits(card: CardReading, by: _Standards) -> str:
+    """Why its driver holds no container to its memory; empty: it does."""
+    if "limit" not in card.abilities:
+        return "its driver has no memory limits for containers"
+    return by.no_driver_limits
+
+
+def _not_as_wanted(card: CardReading, by: _Standards) -> str:
+    """Why its shares cannot be held as the operator wants it."""
+    if by.wanted != "driver" or by.mode != "shared" or card.isolation != "library":
+        return ""
+    why = _no_limits(card, by) if by.isolated else "the agent runs without --library"
+    return f"the node's policy wants isolation: driver, and {why}" if why else ""
 
 
 def _cut(card: CardReading, row: GpuModel | None, by: _Standards) -> sliced.CardCut:

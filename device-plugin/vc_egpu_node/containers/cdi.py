@@ -32,6 +32,7 @@ FILE_PREFIX: Final = names.CDI_KIND.replace("/", "-") + "-"
 GRANT_ANNOTATION: Final = f"{names.DOMAIN}/grant"
 GANG_ANNOTATION: Final = f"{GRANT_ANNOTATION}-pods"
 ALONE_ANNOTATION: Final = f"{GRANT_ANNOTATION}-without-library"
+BACKEND_ANNOTATION: Final = f"{GRANT_ANNOTATION}-backend"
 GRANT_VERSION: Final = 1
 LIMITS_FOLDER: Final = "/etc/egpu"
 """In the container: read-only, holds ``limits.json``."""
@@ -70,6 +71,9 @@ class Grant:
     """Pods that run at once with this one."""
     without_library: bool = False
     """Its cards are of a vendor for which there is no library of ours: it has them whole, or a slice."""
+    backend: str = "library"
+    """What keeps its shares to their memory: ``library``, ``driver`` or ``none``. With ``driver`` the library
+    is there, too. It stays as its node had it when the container was let in."""
 
     @property
     def unheld(self) -> bool:
@@ -85,6 +89,11 @@ class Grant:
     @property
     def limited(self) -> bool:
         """Whether the isolation library holds it to its shares."""
+        return self.of_shares and self.backend != "none"
+
+    @property
+    def of_shares(self) -> bool:
+        """Whether it has shares of any size, which others may have of the same cards."""
         return not self.native and not self.sliced and not self.without_library
 
     @property
@@ -159,7 +168,7 @@ def spec_of(
     record = {"version": GRANT_VERSION, **asdict(grant)}
     record["shares"] = [_plain(share) for share in grant.shares]
     pods = str(record.pop("gang_pods"))  # annotations of their own: older agents read the record whole
-    alone = record.pop("without_library")
+    alone, backend = record.pop("without_library"), record.pop("backend")
     return {
         "cdiVersion": max(CDI_VERSION, cards.cdi_version, key=_version_key),
         "kind": names.CDI_KIND,
@@ -170,6 +179,7 @@ def spec_of(
                     GRANT_ANNOTATION: json.dumps(record, separators=(",", ":")),
                     GANG_ANNOTATION: pods,
                     **({ALONE_ANNOTATION: "true"} if alone else {}),
+                    **({BACKEND_ANNOTATION: backend} if backend != "library" else {}),
                 },
                 "containerEdits": edits,
             }
@@ -254,7 +264,7 @@ class GrantFolder:
         self._put(grant, folder, spec_of(grant, cards, folder, isolation), described)
 
     def _library(self, grant: Grant) -> Isolates | None:
-        return None if grant.sliced or grant.without_library else self._isolation
+        return None if grant.sliced or grant.without_library or grant.backend == "none" else self._isolation
 
     def _folder(self, grant: Grant) -> Path:
         folder = self._limits_dir / grant.name
@@ -314,6 +324,7 @@ def read_grant(path: Path) -> Grant | None:
         record["ids"] = tuple(str(one) for one in record["ids"])
         record["gang_pods"] = int(device["annotations"].get(GANG_ANNOTATION, 1))
         record["without_library"] = ALONE_ANNOTATION in device["annotations"]
+        record["backend"] = str(device["annotations"].get(BACKEND_ANNOTATION, "library"))
         grant = Grant(**record)
         if path.name != f"{FILE_PREFIX}{grant.name}.json":
             raise ValueError(f"names device {grant.name}")

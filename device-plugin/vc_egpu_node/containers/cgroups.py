@@ -7,8 +7,11 @@ Both drivers' names are known: ``.../pod<uid>`` and ``...-pod<uid with _>.slice`
 import os
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from vc_egpu_node.containers.processes import place
 
 MAX_DEPTH: Final = 6
 _POD: Final = re.compile(
@@ -16,6 +19,10 @@ _POD: Final = re.compile(
 )
 """Static pods have a UID without dashes. ``podruntime.slice`` and ``podman`` are no pods."""
 _V1_CONTROLLERS: Final = ("memory", "pids", "cpu", "cpuset")
+
+
+class GroupError(RuntimeError):
+    """A process's control group cannot be told; the text says why."""
 
 
 class PodCgroups:
@@ -58,6 +65,54 @@ class PodCgroups:
         if (self._root / "cgroup.controllers").exists():
             return self._root
         return next((self._root / one for one in _V1_CONTROLLERS if (self._root / one).is_dir()), None)
+
+
+class ContainerGroups:
+    """Control groups of containers, by their processes: see
+    :class:`vc_egpu_node.isolation.driver_limits.Groups`."""
+
+    def __init__(self, proc_dir: Path, root: Path) -> None:
+        """``proc_dir``: the host's; ``root``: the host's tree of control groups, where this process sees
+        it."""
+        self._proc_dir = proc_dir
+        self._root = root
+        self._pods = PodCgroups(root)
+
+    def trouble(self) -> str:
+        """Why the driver can limit none of them; empty: it can."""
+        if (self._root / "cgroup.controllers").exists():
+            return ""
+        return "control groups are of version 1, the driver needs version 2"
+
+    def of_process(self, pid: int, pod_uid: str) -> Path:
+        """The folder of the container of that pod whose process it is. Raises :class:`GroupError`.
+
+        The path in the process's own file begins where this process is, so only its end counts.
+        """
+        try:
+            text = (self._proc_dir / str(pid) / "cgroup").read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise GroupError(f"process {pid} of the container is not seen: {error}") from error
+        pod, container = place(text)
+        if pod != pod_uid or not container:
+            raise GroupError(f"process {pid} is of no container of pod {pod_uid}")
+        line = next((one for one in text.splitlines() if container in one), "")
+        below = line[line.rindex(container) :].partition("/")[2]
+        folder = self._pods.folder(pod_uid)
+        found = next((one for one in _folders(folder, 2) if container in one.name), None) if folder else None
+        if found is None:
+            raise GroupError(f"container {container[:12]} has no control group below {self._root}")
+        return found / below if below else found
+
+    def own(self) -> Path | None:
+        """That of this process's own container; None: it is in none that is seen."""
+        me = str(os.getpid())
+        for pod in _folders(self._root, MAX_DEPTH):
+            for folder in _folders(pod, 2) if _is_pod(pod.name) else ():
+                with suppress(OSError, ValueError):
+                    if me in (folder / "cgroup.procs").read_text(encoding="utf-8").split():
+                        return folder
+        return None
 
 
 def _names(uid: str) -> tuple[str, str]:

@@ -188,12 +188,22 @@ class Identity:
             granted_at_s=time.time(),
             gang_pods=cards.gang_pods or 1,
             without_library=self._without_library(cards.containers[ref.container]),
+            backend="library" if cards.native else self._backend(cards.containers[ref.container]),
         )
 
     def _without_library(self, shares: Iterable[CardShare]) -> bool:
         """Whether these cards are of a kind that no library of ours limits."""
         readings = [self._around.stock.readings.get(share.uuid) for share in shares]
         return any(card is not None and "share" not in card.abilities for card in readings)
+
+    def _backend(self, shares: Sequence[CardShare]) -> str:
+        """What keeps such a container to its memory here, as the node tells it now. Slices and cards of
+        vendors without a library have ways of their own."""
+        if self._without_library(shares) or any(share.slice for share in shares):
+            return "library"
+        cards = [self._around.stock.card(share.uuid) for share in shares]
+        words = {card.isolation for card in cards if card is not None}
+        return next((word for word in ("none", "driver") if word in words), "library")
 
     def restore(self, grant: Grant) -> None:
         """Count a container that runs already as let in, without a check of room, and write its files."""
@@ -225,7 +235,7 @@ class Identity:
         stock = self._around.stock
         with self._errors_of_writing():
             realised = self._slices.of(grant.name) if self._slices is not None and grant.sliced else ()
-            edits = self._edits.record(stock.of(grant), shared=grant.limited, realised=realised)
+            edits = self._edits.record(stock.of(grant), shared=grant.of_shares, realised=realised)
             self._grants.record(grant, edits, stock.described(grant))
 
     # --- a container that starts -------------------------------------------------------------------
@@ -270,7 +280,7 @@ class Identity:
         driver = stock.node_cards.driver_version
         with self._errors_of_writing():
             realised = self._realised(grant)
-            edits = self._edits.edits(stock.of(grant), driver, shared=grant.limited, realised=realised)
+            edits = self._edits.edits(stock.of(grant), driver, shared=grant.of_shares, realised=realised)
             self._grants.write(grant, edits, stock.described(grant))
 
     def _realised(self, grant: Grant) -> tuple[Realised, ...]:

@@ -26,6 +26,8 @@ from vc_egpu_node.isolation.control import (
     neighbours,
     shared,
 )
+from vc_egpu_node.isolation.driver_limits import DriverLimits
+from vc_egpu_node.isolation.limits_door import SOCKET_NAME
 from vc_egpu_node.isolation.pages import ACTIVITY, USAGE, ControlFile, Fault, KeptOpen, SharedPages
 from vc_egpu_node.isolation.unseen_memory import NOTHING, Beyond
 from vc_egpu_node.vendors.base import Library
@@ -37,6 +39,8 @@ SEED_NAME: Final = "seed"
 """In a container's folder: what binds the container a second time, for programs that cannot read the page."""
 VERSIONS_NAME: Final = "library-versions"
 """In a container's folder: digests of the library that it was ever started with, one per line."""
+LIMITER: Final = "egpu-limits"
+"""The hook that asks at the door, see :mod:`.limits_door`."""
 PRELOAD_NAME: Final = "ld.so.preload"
 """In a container's folder: its image's preload file with our line, where the hook makes it."""
 _WRITABLE: Final = ("rw", "nosuid", "nodev", "noexec", "bind")
@@ -54,9 +58,12 @@ class Isolation:
         *,
         pci_bus_ids: Callable[[], Mapping[str, str]],
         timings: Callable[[], Timings],
+        driver: DriverLimits | None = None,
     ) -> None:
-        """``folder`` holds a folder per container; ``pci_bus_ids`` is by card UUID."""
+        """``folder`` holds a folder per container; ``pci_bus_ids`` is by card UUID. ``driver``: what cards'
+        drivers hold themselves, None where they hold nothing."""
         self.library = library
+        self.driver = driver
         self.pages = pages
         self._folder = folder
         self._pci_bus_ids = pci_bus_ids
@@ -132,11 +139,11 @@ class Isolation:
                 if new:
                     self._paged.discard(grant.name)
                 raise
-        return self._edits(grant.name)
+        return self._edits(grant)
 
     def record(self, grant: Grant) -> dict[str, Any]:
         """The edits of a container that runs already, for its record; nothing is touched."""
-        return self._edits(grant.name) if grant.name in self.paged else {}
+        return self._edits(grant) if grant.name in self.paged else {}
 
     def refresh(self, grants: Iterable[Grant], changed: Iterable[Grant] | None = None) -> None:
         """Bring the pages up to date: all, or those that these grants' coming, going or changing touches."""
@@ -153,9 +160,13 @@ class Isolation:
             self._update(everyone, neighbours(everyone, [grant]))
         self._ceilings.drop(grant.name)
         self.pages.release(grant.name)
+        if self.driver is not None:
+            self.driver.release(grant.name)
 
     def forget(self, name: str) -> None:
         """Drop what an earlier agent left of a container that has no owner."""
+        if self.driver is not None:
+            self.driver.release(name)
         with self._lock:
             self._drop(name)
         self.pages.release(name)
@@ -368,7 +379,8 @@ class Isolation:
                     faults += (Fault(which, text),)
         return faults
 
-    def _edits(self, name: str) -> dict[str, Any]:
+    def _edits(self, grant: Grant) -> dict[str, Any]:
+        name = grant.name
         pages, seed = self.pages, self.seed(name).path
         # A mount of its own: it lives on where the folder is cleared. Older agents let in without one.
         seeds = [_mount(seed, abi.SEED_PATH, _READ_ONLY)] if seed.exists() else []
@@ -380,8 +392,18 @@ class Isolation:
                 _mount(pages.path(ACTIVITY, name), abi.ACTIVITY_PATH, _WRITABLE),
                 _mount(pages.folder(ACTIVITY), abi.PEERS_FOLDER, _READ_ONLY),
             ],
-            "hooks": self.library.hooks(self._folder / name / PRELOAD_NAME),
+            "hooks": [*self.library.hooks(self._folder / name / PRELOAD_NAME), *self._limiting(grant)],
         }
+
+    def _limiting(self, grant: Grant) -> list[dict[str, Any]]:
+        """The hook that has the driver limit it. Raises ``OSError`` where it is not there: it would start
+        without."""
+        if grant.backend != "driver":
+            return []
+        if self.library.limiter is None:
+            raise OSError(f"{LIMITER} is not next to the library: the driver's limit cannot be set")
+        arguments = [LIMITER, grant.name, str(self.pages.root / SOCKET_NAME)]
+        return [{"hookName": "createRuntime", "path": str(self.library.limiter), "args": arguments}]
 
 
 def _binds(page: Control) -> tuple[object, ...]:

@@ -122,6 +122,8 @@ class LiveLimits:
             changed += self._of_pod(pod, pod.cards or "", by_pod[pod.uid])
         self._refused = {uid: text for uid, text in self._refused.items() if uid in by_pod}
         self._enforce(changed)
+        if self._isolation.driver is not None:
+            self._isolation.driver.settle(self._grants.all())
         for pod in here:
             self._check_lowered(pod)
         return len(changed)
@@ -130,6 +132,8 @@ class LiveLimits:
         if changed:
             self._isolation.refresh(self._grants.all(), changed)
             for grant in changed:
+                if self._isolation.driver is not None:
+                    self._isolation.driver.change(grant)
                 self._file(grant)
 
     def _of_pod(self, pod: PodView, text: str, grants: list[Grant]) -> list[Grant]:
@@ -171,12 +175,19 @@ class LiveLimits:
         if note is None or note.stage is not Stage.LOWERING or not self._resizes.is_open(pod.uid):
             return
         grants = [grant for grant in self._grants.all() if grant.pod_uid == pod.uid]
-        why = self._too_much(grants, Cards.decode(pod.cards or ""), note)
+        why = self._behind(grants) or self._too_much(grants, Cards.decode(pod.cards or ""), note)
         if not why:
             self._resizes.lowered(pod.uid)
             return
         self._resizes.refuse(pod.uid, why)
         self._enforce(self._of_pod(pod, pod.cards or "", grants))
+
+    def _behind(self, grants: list[Grant]) -> str:
+        """Which container the driver still lets have more."""
+        driver = self._isolation.driver
+        return (
+            next(filter(None, (driver.behind(one.name) for one in grants)), "") if driver is not None else ""
+        )
 
     def _too_much(self, grants: list[Grant], cards: Cards, note: ResizeNote) -> str:
         """Which container uses more memory than the note leaves it, with the numbers."""

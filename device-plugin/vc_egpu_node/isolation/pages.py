@@ -177,14 +177,14 @@ class SharedPages:
 
     def __init__(self, folder: Path) -> None:
         """Raises ``OSError``."""
-        self._folder = folder
+        self.root = folder
         self._kept = KeptOpen()
         for kind in KINDS:
             self.folder(kind).mkdir(parents=True, exist_ok=True, mode=0o755)
 
     def folder(self, kind: SharedKind) -> Path:
         """Where the pages of one kind are."""
-        return self._folder / kind.name
+        return self.root / kind.name
 
     def path(self, kind: SharedKind, name: str) -> Path:
         """One container's page."""

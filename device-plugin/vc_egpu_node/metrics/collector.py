@@ -1,5 +1,6 @@
 """The agent's registry. Families are made at each scrape; only counts go on from scrape to scrape."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
@@ -81,6 +82,10 @@ def _agent(view: View) -> Iterator[Metric]:
     yield node.POLICY_BROKEN.gauges(float(bool(view.policy_problem)))
     yield node.MODEL_TABLE_BROKEN.gauges(float(bool(view.models_problem)))
     yield node.ISOLATION.gauges(float(view.isolated))
+    held = node.CARDS_HELD.gauges()
+    for word, count in sorted(Counter(card.isolation for card in view.node_cards.cards).items()):
+        held.add_metric((word,), count)
+    yield held
     yield node.BEHIND_SECONDS.gauges(view.behind_s)
     yield node.PROBLEM.gauges(float(bool(view.problem)))
     yield node.DCGM_NAMES.gauges(float(view.dcgm_names))

@@ -2,7 +2,7 @@
 plugins, the vendor's container edits, and on whether the runtime applied the edits of earlier containers."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from vc_egpu import __version__
@@ -43,6 +43,8 @@ class Parts:
     observation: Callable[[], Observation]
     isolated: bool
     """Containers get the isolation library."""
+    no_driver_limits: Callable[[Collection[str]], str] = lambda _cards: "this agent has no means for it"
+    """Why the drivers of these cards (UUIDs) limit no container; empty: they do."""
 
 
 def owners_of(
@@ -103,6 +105,9 @@ class Stocktaking:
             vendor=parts.vendor.facts,
             agent_version=__version__,
             isolated=parts.isolated,
+            no_driver_limits=parts.no_driver_limits(
+                [card.uuid for card in cards if "limit" in card.abilities]
+            ),
         )
         warning = parts.device_links.trouble(cards)[: inventory.PROBLEM_CHARS]
         if warning:

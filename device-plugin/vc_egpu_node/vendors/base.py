@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, get_args
 
+from vc_egpu.core.environments.backends import Backend
 from vc_egpu.core.layouts.table import Layout
 from vc_egpu.core.topology.links import Near
 
@@ -20,14 +21,16 @@ ComputeMode = Literal["", "others", "all"]
 """All may use the card; one program alone may, at a time (exclusive process); no program may (prohibited)."""
 
 
-Ability = Literal["share", "slice", "make", "stack", "pause", "spill", "processes", "utilisation"]
+Ability = Literal[
+    "share", "slice", "make", "stack", "pause", "spill", "processes", "utilisation", "limit",
+]  # fmt: skip
 """What a card can do. It is shared by size, or cut into slices of fixed sizes now, or a slice is made on it
 for each container. It holds high over low, stops programs, or lets memory spill to the host. It tells which
-processes run on it, and how busy it is."""
-SHARED: Final[frozenset[Ability]] = frozenset(get_args(Ability)) - {"slice", "make"}
+processes run on it, and how busy it is. Its driver can limit the memory of a control group."""
+SHARED: Final[frozenset[Ability]] = frozenset(get_args(Ability)) - {
+    "slice", "make", "limit",
+}  # fmt: skip
 """Abilities of a card whose containers have the isolation library."""
-IsolationKind = Literal["library", "hardware", "vendor-file", "none"]
-"""What keeps containers apart on a card: our library, the card, a file that the vendor's library reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,8 @@ class CardReading:
     others: bool = False
     """Another tool has cut it too, and its slices are not in the list."""
     abilities: frozenset[Ability] = SHARED
-    isolation: IsolationKind = "library"
+    isolation: Backend = "library"
+    """Without a choice of the operator. ``library``: also ``driver``, where the card can ``limit``."""
 
     @property
     def device(self) -> str:
@@ -258,6 +262,11 @@ class Library(Protocol):
     def mounts(self) -> list[dict[str, Any]]:
         """Mounts of every container with the library."""
 
+    @property
+    def limiter(self) -> Path | None:
+        """The program by which the runtime asks the agent to limit a container's memory; None: it is not
+        there."""
+
     def hooks(self, merged: Path) -> list[dict[str, Any]]:
         """Hooks of such a container; ``merged`` is a file in the container's folder that a hook may write."""
 
@@ -272,6 +281,17 @@ class LibraryError(RuntimeError):
 Install = Callable[[Path, Path], Library]
 """Installs the library at the first path below the folder of versions at the second; raises
 :class:`LibraryError`."""
+
+
+class MemoryLimits(Protocol):
+    """Memory limits that a card's own driver holds, by control group. Both calls read back what is in force,
+    and raise :class:`vc_egpu_node.vendors.slices.SliceError`."""
+
+    def limit(self, uuid: str, group: Path, mib: int) -> None:
+        """The processes of the group, and of those below it, have at most so much of the card from now on."""
+
+    def clear(self, uuid: str, group: Path) -> None:
+        """The group has no limit of its own any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +346,8 @@ class Vendor:
     or empty. Raises :class:`UntoldError` where it cannot tell. None: this vendor has no such trial."""
     slicer: Slicer | None = None
     """Makes and removes slices; None: cards of this vendor are not cut."""
+    memory_limits: MemoryLimits | None = None
+    """None: no driver of this vendor limits memory."""
     sign: Path | None = None
     """Exists where the vendor's driver is loaded."""
 

@@ -40,7 +40,13 @@ def joined(vendors: Sequence[Vendor]) -> Vendor:
         return found(uuid)
 
     return Vendor(
-        facts, JoinedReadings(owners), JoinedEdits(owners), isolation, trial, slicer=JoinedSlicer(owners)
+        facts,
+        JoinedReadings(owners),
+        JoinedEdits(owners),
+        isolation,
+        trial,
+        slicer=JoinedSlicer(owners),
+        memory_limits=next((one.memory_limits for one in vendors if one.memory_limits is not None), None),
     )
 
 

@@ -55,11 +55,13 @@ SAMPLES, SAMPLE_S = 60, 0.02
 class Container:
     """One container whose pages are the agent's own files."""
 
-    def __init__(self, node: "Node", name: str, share_class: Any) -> None:
+    def __init__(self, node: "Node", name: str, share_class: Any, backend: str = "library") -> None:
         self.node = node
         self.name = name
         self.uid = f"0bd41001-1111-2222-3333-{len(node.pods):012}"
         self.inside = f"{len(node.pods):064x}"
+        self.group = node.root / "cgroup" / "kubepods" / f"pod{self.uid}" / self.inside
+        self.group.mkdir(parents=True)
         node.pods.append(PodView(self.uid, "ns", name, "n", "Running", None, {self.inside: "main"}))
         self.world = World(node.root / name, [Share(CARD, MIB)])
         (self.world.root / "cards").unlink()
@@ -70,6 +72,7 @@ class Container:
             name=name, resource="r", ids=(name,), pod_uid=self.uid, namespace="ns", pod=name,
             container="main", plan_id="1-1", epoch=1, share_class=share_class, core_policy="hard",
             native=False, granted_at_s=0.0, shares=(CardShare(uuid=CARD, memory_mib=1000, cores=0),),
+            backend=backend,
         )  # fmt: skip
         node.grants.reserve(self.grant)
         node.grants.write(self.grant, Edits(), {})
@@ -79,9 +82,14 @@ class Container:
         (run / "activity").hardlink_to(node.root / "run" / "activity" / name)
         (run / "peers").symlink_to(node.root / "run" / "activity")
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """By which the fake libraries know their cards, and the container's control group."""
+        return {"FAKE_NVML_STATE": str(self.node.cards), "FAKE_CUDA_CGROUP": str(self.group)}
+
     def environment(self, *, preload: str | None = LIBRARY) -> dict[str, str]:
         """What programs in it run with; all of the node share one set of fake cards."""
-        return self.world.environment(preload=preload, FAKE_NVML_STATE=str(self.node.cards))
+        return self.world.environment(preload=preload, **self.variables)
 
     def own(self, pid: int) -> None:
         """The host sees that process as one of the pod's."""
@@ -93,7 +101,7 @@ class Container:
 
     def program(self, preload: str | None = LIBRARY) -> Actor:
         """A program that allocates as it is told."""
-        actor = self.world.actor(preload=preload, FAKE_NVML_STATE=str(self.node.cards)).start()
+        actor = self.world.actor(preload=preload, **self.variables).start()
         self.own(actor.process.pid)
         return actor
 
@@ -116,6 +124,8 @@ class Container:
         self.grant = dataclasses.replace(before, shares=(share,))
         self.node.grants.reserve(self.grant)
         self.node.isolation.refresh(self.node.grants.all(), [self.grant])
+        if self.node.isolation.driver is not None:
+            self.node.isolation.driver.change(self.grant)
         self.node.isolation.lower(before, self.grant)
 
 
@@ -178,9 +188,9 @@ class Node:
         self.grants = GrantFolder(self.root / "cdi", self.root / "containers", self.isolation)
         self.wall = self._wall()
 
-    def container(self, name: str = "g", share_class: Any = "unset") -> Container:
+    def container(self, name: str = "g", share_class: Any = "unset", backend: str = "library") -> Container:
         """One more."""
-        self.containers.append(Container(self, name, share_class))
+        self.containers.append(Container(self, name, share_class, backend))
         return self.containers[-1]
 
     def look(self) -> list[Offence]:

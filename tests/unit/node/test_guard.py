@@ -24,8 +24,9 @@ def test_settings_of_the_node() -> None:
     timings = timings_of(policy)
     assert (timings.hang_ms, timings.low_floor_after_ms, timings.in_flight_us) == (20_000, 500, 250)
     assert timings_of(Policy()) == Timings()
-    with pytest.raises(PolicyError, match="secondWall"):
-        parse_policy("defaults: {secondWall: maybe}", "n")
+    for key in ("secondWall", "isolation"):
+        with pytest.raises(PolicyError, match=key):
+            parse_policy(f"defaults: {{{key}: maybe}}", "n")
     assert parse_flags(["--node-name=n"]).library is None
     assert parse_flags(["--node-name=n", "--library=/x/y.so", "--run-dir=/r"]).run_dir == Path("/r")
 

@@ -10,7 +10,7 @@ from vc_egpu.volcano.codec import cluster_codec
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 from vc_egpu.volcano.words.model_table import GpuModel, ModelTable
-from vc_egpu.volcano.words.node_policy import Policy
+from vc_egpu.volcano.words.node_policy import Policy, parse_policy
 from vc_egpu_node.cards.inventory import (
     CORDONED,
     Holding,
@@ -23,7 +23,7 @@ from vc_egpu_node.cards.inventory import (
     row_for,
     take_stock,
 )
-from vc_egpu_node.vendors.base import SHARED, CardReading, NodeReading
+from vc_egpu_node.vendors.base import SHARED, Ability, CardReading, NodeReading
 from vc_egpu_node.vendors.nvidia.words import FACTS
 
 TABLE = ModelTable(
@@ -74,6 +74,52 @@ def test_cards_say_whether_containers_get_the_library(isolated: bool, kept: str)
         isolated=isolated,
     )
     assert result.node_cards.cards[0].isolation == kept
+
+
+OLD, NEW = SHARED, SHARED | {"limit"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "card_and_agent", "kept", "reason"),
+    [
+        ("auto", (NEW, "", True), "driver", ""),
+        ("auto", (NEW, "no right", True), "library", ""),
+        ("auto", (OLD, "", True), "library", ""),
+        ("auto", (NEW, "", False), "none", ""),
+        ("library", (NEW, "", True), "library", ""),
+        ("none", (NEW, "", True), "none", ""),
+        ("driver", (NEW, "", True), "driver", ""),
+        ("driver", (NEW, "no right", True), "library", "wants isolation: driver, and no right"),
+        ("driver", (OLD, "", True), "library", "and its driver has no memory limits for containers"),
+        ("driver", (NEW, "", False), "none", "and the agent runs without --library"),
+    ],
+)
+def test_what_holds_the_memory_follows_from_node_and_policy(
+    wanted: str, card_and_agent: tuple[frozenset[Ability], str, bool], kept: str, reason: str
+) -> None:
+    abilities, trouble, isolated = card_and_agent
+    taken = take_stock(
+        NodeReading(cards=(card(0, abilities=abilities),)),
+        table=TABLE,
+        policy=parse_policy(f"defaults: {{isolation: {wanted}}}", "n"),
+        facts=NodeFacts(),
+        ill={},
+        holdings={},
+        previous=None,
+        vendor=FACTS,
+        isolated=isolated,
+        no_driver_limits=trouble,
+    )
+    (found,) = taken.node_cards.cards
+    assert (found.isolation, found.offered, reason in found.reason) == (kept, not reason, True)
+    assert taken.needs_library == (wanted != "none")
+
+
+def test_what_others_hold_apart_no_policy_changes() -> None:
+    cut = card(0, isolation="hardware", abilities=frozenset({"slice"}))
+    for wanted in ("auto", "driver", "library", "none"):
+        policy = parse_policy(f"defaults: {{isolation: {wanted}}}", "n")
+        assert stock(cut, policy=policy).node_cards.cards[0].isolation == "hardware"
 
 
 def test_healthy_cards_are_offered_by_model() -> None:

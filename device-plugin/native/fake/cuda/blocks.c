@@ -40,6 +40,14 @@ static uint64_t room_on(struct fc_shared *s, uint32_t card) {
     return used < total ? total - used : 0;
 }
 
+/* What the control group of this process may still take. */
+static uint64_t limit_room(const struct fc_shared *s, uint32_t card) {
+    uint64_t soft, hard, group = s->groups[driver.slot];
+    if (!fc_limit_get(s->cards[card].uuid, group, &soft, &hard)) return UINT64_MAX;
+    uint64_t used = fc_used_in(s, card, group);
+    return used < hard ? hard - used : 0;
+}
+
 CUresult charge(uint32_t card, uint64_t bytes) {
     struct fc_shared *s = driver.s;
     if (bytes > s->cards[card].total_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -53,6 +61,7 @@ CUresult charge(uint32_t card, uint64_t bytes) {
         push_out(s, card, bytes - room);
         room = room_on(s, card);
     }
+    if (limit_room(s, card) < bytes) room = 0;
     if (room >= bytes) s->processes[driver.slot].use[card].used += bytes;
     fc_unlock(s);
     return room >= bytes ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

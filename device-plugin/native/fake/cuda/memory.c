@@ -193,7 +193,15 @@ API CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
     fc_lock(s, driver.slot);
     fc_reap(s, driver.slot, true);
     uint64_t used = fc_used(s, context->card) + driver.cards[context->device].elsewhere;
-    uint64_t all = s->cards[context->card].total_bytes;
+    uint64_t all = s->cards[context->card].total_bytes, soft, hard;
+    uint64_t group = s->groups[driver.slot];
+    if (fc_limit_get(s->cards[context->card].uuid, group, &soft, &hard) && hard < all) {
+        /* Free is what both the group and the card have left. */
+        uint64_t own = fc_used_in(s, context->card, group), left = used < all ? all - used : 0;
+        uint64_t rest = own < hard ? hard - own : 0;
+        all = hard;
+        used = all - (rest < left ? rest : left);
+    }
     fc_unlock(s);
     if (available) *available = used < all ? all - used : 0;
     if (total) *total = all;

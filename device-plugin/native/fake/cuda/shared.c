@@ -24,7 +24,7 @@ uint64_t fc_now(void) {
     return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-static void state_path(char *path, size_t room, const char *suffix) {
+void fc_path(char *path, size_t room, const char *suffix) {
     const char *cuda = getenv("FAKE_CUDA_STATE"), *nvml = getenv("FAKE_NVML_STATE");
     if (cuda) snprintf(path, room, "%s%s", cuda, suffix);
     else if (nvml) snprintf(path, room, "%s.cuda%s", nvml, suffix);
@@ -67,9 +67,9 @@ struct fc_shared *fc_open(bool create) {
     char path[4096];
     size_t log_offset = (sizeof(struct fc_shared) + 4095) & ~(size_t)4095;
     size_t bytes = log_offset + (size_t)FC_LOG * sizeof(struct fc_stretch);
-    state_path(path, sizeof path, ".locks");
+    fc_path(path, sizeof path, ".locks");
     if (locks < 0) locks = open_shared(path, create);
-    state_path(path, sizeof path, "");
+    fc_path(path, sizeof path, "");
     int fd = open_shared(path, create);
     if (fd < 0 || locks < 0) {
         if (fd >= 0) close(fd);
@@ -216,6 +216,7 @@ uint32_t fc_attach(struct fc_shared *s, const char *label) {
     process->started = started();
     process->born = fc_now();
     process->serial = s->births++;
+    s->groups[found] = fc_group_own();
     struct fc_birth *birth = &s->birth[process->serial % FC_BIRTHS];
     *birth = (struct fc_birth){.serial = process->serial, .pid = process->pid, .born = process->born};
     snprintf(birth->label, sizeof birth->label, "%s", label);
@@ -248,6 +249,15 @@ uint64_t fc_used_by(const struct fc_shared *s, uint32_t card, uint32_t slot) {
             if (handle->holders[h] == slot + 1) used += handle->bytes; /* the first holder counts for all */
             break;
         }
+    }
+    return used;
+}
+
+uint64_t fc_used_in(const struct fc_shared *s, uint32_t card, uint64_t group) {
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < FC_PROCESSES; i++) {
+        if (!s->processes[i].taken || s->groups[i] != group) continue;
+        used += fc_used_by(s, card, i) - s->processes[i].use[card].managed_resident;
     }
     return used;
 }

@@ -151,6 +151,7 @@ struct fc_shared {
     uint64_t slice_ns;    /* FAKE_CUDA_SLICE_US */
     uint32_t scatters;    /* FAKE_CUDA_SCATTER: one event in twenty seems 10 to 30 us late */
     uint32_t connections; /* FAKE_CUDA_CONNECTIONS: hardware queues of a context; 0: one for each stream */
+    uint64_t groups[FC_PROCESSES]; /* the control group of each process, see fc_group_of */
     /* then, at log_offset, log_count times struct fc_stretch */
 };
 
@@ -187,6 +188,25 @@ uint64_t fc_used(const struct fc_shared *s, uint32_t card);
 
 /* Of that, by the slot's process, with its part of what outlives single processes. Locked. */
 uint64_t fc_used_by(const struct fc_shared *s, uint32_t card, uint32_t slot);
+
+/* The same by all processes of a control group, without managed memory: a real driver only watches that. Locked. */
+uint64_t fc_used_in(const struct fc_shared *s, uint32_t card, uint64_t group);
+
+/* Name of one of the files of the machine's cards. */
+void fc_path(char *path, size_t room, const char *suffix);
+
+/* --- groups.c: memory limits by control group, in a file beside this one (".limits") ---------------- */
+/* A control group by its folder; 0: there is none. */
+uint64_t fc_group_of(const char *folder);
+
+/* That of this process: FAKE_CUDA_CGROUP names a folder that stands for it. */
+uint64_t fc_group_own(void);
+
+/* False: the file cannot be written. Without a limit `hard` is UINT64_MAX. */
+bool fc_limit_put(const char *uuid, uint64_t group, uint64_t soft, uint64_t hard);
+
+/* False: the group has no limit on that card. */
+bool fc_limit_get(const char *uuid, uint64_t group, uint64_t *soft, uint64_t *hard);
 
 /* --- timeline.c and queue.c, all under the lock ------------------------------------------------- */
 void fc_advance(struct fc_shared *s, uint64_t now);

@@ -28,6 +28,9 @@ STUB_NAME: Final = "libvgpu-egpu-32.so"
 """Next to the library: an empty one for 32-bit programs, so that they are not told of a wrong file."""
 HOOK_NAME: Final = "egpu-preload"
 """Next to the library: the program that adds our line to an image's own preload file."""
+LIMITER_NAME: Final = "egpu-limits"
+"""Next to the library: the program that has the agent set the driver's memory limit before a program
+starts."""
 CONTAINER_FOLDER: Final = "/usr/local/vc-egpu"
 PRELOAD_FILE: Final = "/etc/ld.so.preload"
 PRELOAD_LINE: Final = f"{CONTAINER_FOLDER}/$LIB/{LIBRARY_NAME}"
@@ -65,6 +68,7 @@ class CudaLibrary:
     machine: str = ""
     sizes: tuple[tuple[str, int], ...] = ()
     """Path in the folder and bytes of each file."""
+    limiter: Path | None = None
 
     @property
     def whole(self) -> bool:
@@ -111,7 +115,7 @@ def install(library: Path, versions: Path, machine: str = "") -> CudaLibrary:
     """Copy the library and what lies next to it into a folder of its own below ``versions``, unless this
     very version is there. Raises :class:`LibraryError`."""
     machine = machine or platform.machine()
-    files = {name: path for name in (LIBRARY_NAME, STUB_NAME, HOOK_NAME)
+    files = {name: path for name in (LIBRARY_NAME, STUB_NAME, HOOK_NAME, LIMITER_NAME)
              if (path := library if name == LIBRARY_NAME else library.with_name(name)).is_file()}  # fmt: skip
     if LIBRARY_NAME not in files:
         raise LibraryError(f"there is no {library}")
@@ -131,8 +135,10 @@ def install(library: Path, versions: Path, machine: str = "") -> CudaLibrary:
     except OSError as error:
         raise LibraryError(f"{library} was not installed: {error}") from error
     hook = folder / HOOK_NAME if HOOK_NAME in contents else None
+    limiter = folder / LIMITER_NAME if LIMITER_NAME in contents else None
     sizes = tuple((path, len(data)) for path, data in wanted.items())
-    return CudaLibrary(digest, folder, hook, _TEST_MARK in contents[LIBRARY_NAME], library, machine, sizes)
+    test_build = _TEST_MARK in contents[LIBRARY_NAME]
+    return CudaLibrary(digest, folder, hook, test_build, library, machine, sizes, limiter)
 
 
 def _check(data: bytes, machine: str, library: Path) -> None:
@@ -150,9 +156,7 @@ def _files_of(contents: dict[str, bytes], machine: str) -> dict[str, bytes]:
         places |= dict.fromkeys(_PLACES_32[machine], STUB_NAME)
     files = {f"root/{place}/{LIBRARY_NAME}": contents[name] for place, name in places.items()}
     files["ld.so.preload"] = f"{PRELOAD_LINE}\n".encode()
-    if HOOK_NAME in contents:
-        files[HOOK_NAME] = contents[HOOK_NAME]
-    return files
+    return files | {name: contents[name] for name in (HOOK_NAME, LIMITER_NAME) if name in contents}
 
 
 def _put_right(files: dict[str, bytes], folder: Path) -> None:

@@ -28,6 +28,7 @@ from vc_egpu_node.vendors.base import (
 )
 from vc_egpu_node.vendors.child import Child
 from vc_egpu_node.vendors.nvidia.fabric import fabric_fault
+from vc_egpu_node.vendors.nvidia.limits import offered
 from vc_egpu_node.vendors.nvidia.lists import running, wide_lists
 from vc_egpu_node.vendors.nvidia.mig import instances as mig
 from vc_egpu_node.vendors.nvidia.ways import with_ways
@@ -110,7 +111,7 @@ class NvidiaReadings:
         cards: list[CardReading] = []
         for index in range(count):
             try:
-                cards.append(self._read_card(index))
+                cards.append(self._read_card(index, driver))
             except (pynvml.NVMLError, UnicodeDecodeError, ValueError) as error:
                 problems.append(f"card {index}: {error}")
         self._minors = tuple(minor for card in cards if (minor := minor_of(card)) >= 0)
@@ -125,7 +126,7 @@ class NvidiaReadings:
             problem="; ".join(problems),
         )
 
-    def _read_card(self, index: int) -> CardReading:
+    def _read_card(self, index: int, driver: str) -> CardReading:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
         capability = _capability(handle)
@@ -133,6 +134,7 @@ class NvidiaReadings:
         sm_count = _sm_count(_optional(pynvml.nvmlDeviceGetNumGpuCores, handle) or 0, capability)
         pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle)
         minor = _optional(pynvml.nvmlDeviceGetMinorNumber, handle)
+        limits: frozenset[Ability] = frozenset({"limit"} if not cut and offered(driver, handle) else ())
         reading = CardReading(
             uuid=uuid,
             index=index,
@@ -145,7 +147,7 @@ class NvidiaReadings:
             numbers=({"sm": sm_count} if sm_count else {})
             | ({"minor": int(minor)} if minor is not None else {}),
             attributes={"compute_capability": f"{capability[0]}.{capability[1]}"} if capability else {},
-            abilities=MIG_ABILITIES if cut else SHARED,
+            abilities=MIG_ABILITIES if cut else SHARED | limits,
             isolation="hardware" if cut else "library",
         )
         if cut:

@@ -48,6 +48,9 @@ MODEL_TABLE_BROKEN: Final = _agent(
     "egpu_node_model_table_broken", "gauge", (), "1: the model table is wrong, the last good one holds."
 )
 ISOLATION: Final = _agent("egpu_node_isolation", "gauge", (), "1: new containers get the isolation library.")
+CARDS_HELD: Final = _agent(
+    "egpu_node_cards_held", "gauge", ("isolation",), "Cards by what keeps containers to their memory on them."
+)
 BEHIND_SECONDS: Final = _agent(
     "egpu_node_behind_seconds", "gauge", (), "Time since the Node last said all that the agent knows.",
     "seconds",
@@ -88,6 +91,7 @@ AGENT: Final = (
     POLICY_BROKEN,
     MODEL_TABLE_BROKEN,
     ISOLATION,
+    CARDS_HELD,
     BEHIND_SECONDS,
     PROBLEM,
     DCGM_NAMES,

@@ -12,6 +12,7 @@ Its ``policy.yaml``, which all nodes share::
       foreignResources: [nvidia.com/gpu, nvidia.com/mig-*]   # other plugins': a node with any is theirs
       foreignDrivers: [gpu.nvidia.com]   # the same, by the drivers of its ResourceSlices
       takeOverAfterS: 300        # their cards are ours so long after they left, unless pods of theirs stay
+      isolation: auto            # what keeps shares to their memory: auto, driver, library or none
       secondWall: report         # or kill: processes that take more than their container's grant
       hysteresisUs: 2000         # with the library: a class stays active so long after its last work, at most
       leaseMs: 100               # ... and holds no other if its activity is not renewed for so long
@@ -38,6 +39,8 @@ from vc_egpu.volcano.words.other_plugins import FOREIGN_DRIVERS, FOREIGN_RESOURC
 from vc_egpu.volcano.words.yaml_text import NotYamlError, read_yaml
 
 WallPolicy = Literal["report", "kill"]
+IsolationPolicy = Literal["auto", "driver", "library", "none"]
+"""``auto``: the driver where it can, else the library. ``driver``: no shares where it cannot."""
 
 
 class PolicyError(ValueError):
@@ -60,6 +63,7 @@ class Policy(BaseModel):
     foreign_resources: tuple[str, ...] = FOREIGN_RESOURCES
     foreign_drivers: tuple[str, ...] = FOREIGN_DRIVERS
     take_over_after_s: Annotated[float, Field(ge=0.0, le=86_400.0)] = 300.0
+    isolation: IsolationPolicy = "auto"
     second_wall: WallPolicy = "report"
     hysteresis_us: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 2_000
     lease_ms: Annotated[int, Field(strict=True, ge=5, le=10_000)] = 100
