@@ -33,7 +33,7 @@ def overlay(folder: Path) -> Path:
     document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": ["../../manifests/overlays/standalone"],
+        "resources": ["../../manifests/overlays/standalone-unlimited"],
         "components": ["../../manifests/components/other-vendors"],
         "patches": [{"target": {"kind": "DaemonSet", "name": AGENT}, "patch": yaml.safe_dump(patch)}],
     }

@@ -21,7 +21,9 @@ class Option:
 
 OPTIONS: Final = (
     Option("volcano", (False, True), "Volcano 1.15 or later is there, with its CRDs and controllers"),
-    Option("isolation", (False, True), "limits inside containers"),
+    Option(
+        "isolation", (True, False), "limits inside containers; false: nothing holds programs to their share"
+    ),
     Option("suspension", (False, True), "training that leaves its cards and comes back; needs isolation"),
     Option("driver", ("runtime", "root"), "runtime: RuntimeClass nvidia. root: the agent mounts the driver"),
     Option("otherVendors", (False, True), "cards of Ascend and Hygon as well; needs driver root"),
@@ -78,8 +80,8 @@ def default() -> dict[str, bool | str]:
 def kustomization(choice: Choice, manifests: str) -> Json:
     """What an operator's own overlay says for this choice; ``manifests`` is the way there."""
     overlay = "volcano" if choice["volcano"] else "standalone"
+    overlay += "" if choice["isolation"] else "-unlimited"
     wanted = (
-        ("isolation", choice["isolation"]),
         ("suspension", choice["suspension"]),
         ("driver-root", choice["driver"] == "root"),
         ("other-vendors", choice["otherVendors"]),

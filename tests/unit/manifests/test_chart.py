@@ -15,7 +15,8 @@ EVERY = list(choices())
 SHOWN = [
     default(),
     {**default(), "volcano": True},
-    {**default(), "isolation": True, "suspension": True, "driver": "root", "cudaProbe": True},
+    {**default(), "suspension": True, "driver": "root", "cudaProbe": True},
+    {**default(), "isolation": False},
     {**default(), "driver": "root", "otherVendors": True},
     {**default(), "volcano": True, "closedRuntimeClass": True, "criticalQuota": True, "cudaProbe": True},
     {**default(), "nodeEmptying": True},
@@ -104,7 +105,7 @@ def test_the_chart_is_as_it_is_written() -> None:
         ("--set=isolatoin=true", "isolatoin"),
         ("--set=driver=magic", "driver"),
         ("--set=volcano=maybe", "volcano"),
-        ("--set=suspension=true", "isolation"),
+        ("--set=suspension=true,isolation=false", "isolation"),
         ("--set=otherVendors=true", "driver"),
         ("--set=image.tag=", "image"),
     ],
