@@ -2,7 +2,7 @@
 
     python e2e/bench_decide.py [--nodes 5000] [--cards 8] [--waiting 10000] [--rounds 300]
                                [--unlike 100] [--events 40] [--queues 100] [--binpack fullest]
-                               [--cut 0.33] [--needs 1000]
+                               [--cut 0.33] [--needs 1000] [--measured]
 
 The cluster is filled to half of its cards' memory. Measured are: one decision for one gang of 8 whose
 placing changes the mirror each time (``decide_*``), an event with many gangs waiting (``backlog_*``), a
@@ -25,6 +25,10 @@ placed.
 ``plain_*``: all ask for the same, and no program needs anything. ``needs_*``: the same gangs, each of which
 needs something else. ``sizes_*``, ``sizes_needs_*``: a tenth as many gangs, each of another size.
 ``*_event_*`` is an event as above, ``*_decide_*`` a decision for one more gang, with a need that is new.
+
+``--measured``: every node says how busy it was, and nothing else is measured. ``free_decide_*`` is a decision
+for one gang of 8 whose shares have no guaranteed cores, without a look at that, ``measured_decide_*`` with
+it, by turns. ``spread_*`` is the same for gangs that are spread.
 """
 
 import argparse
@@ -40,6 +44,7 @@ from vc_egpu.core.books.state import ClusterState, fresh_index
 from vc_egpu.core.decide import decide
 from vc_egpu.core.environments.needs import Facts, Needs
 from vc_egpu.core.layouts.table import Layout, Template
+from vc_egpu.core.measured.use import CardUse, NodeUse
 from vc_egpu.core.model.cluster import (
     Card,
     CardAsk,
@@ -352,6 +357,38 @@ def with_needs(nodes: int, cards: int, waiting: int, events: int, rounds: int) -
     return found
 
 
+def with_measured(nodes: int, cards: int, rounds: int) -> dict[str, float]:
+    """Decisions that look at what nodes were measured to use, by turns with decisions that do not."""
+    rng = random.Random(4)
+    state, collector = ClusterState({"h20": H20_MIB}), Collector()
+    collector.begin()
+    fill(state, nodes, cards, rng)
+    names = list(state.snapshot(0).nodes)
+
+    def say(name: NodeName) -> None:
+        busy = {f"{name}-{i}": CardUse(rng.randrange(0, 101, 10), 50) for i in range(cards)}
+        state.set_measured(name, NodeUse(1e6, rng.randrange(0, 101, 10), 50, busy))
+
+    for name in names:
+        say(name)
+    carry_out(state, "fill/0", 0, collector)
+    collector.loaded(time.monotonic())
+    found: dict[str, float] = {}
+    for word, asks in (("", shape(8192, 0)), ("spread_", replace(shape(8192, 10), node_policy="spread"))):
+        times: dict[bool, list[float]] = {False: [], True: []}
+        for number in range(2 * rounds):
+            say(rng.choice(names))
+            key, heeds = f"{word}ask/{number}", number % 2 == 1
+            submit(state, key, asks, ShareClass.LOW, created=float(number))
+            times[heeds].append(carry_out(state, key, number + 1, collector, Policy(heeds_measured=heeds)))
+        for heeds, kind in ((False, "free"), (True, "measured")):
+            for percent in (50, 99):
+                took = percentile(times[heeds], percent)
+                found[f"{word}{kind}_decide_p{percent}_ms"] = round(1000 * took, 3)
+    collector.end()
+    return found
+
+
 def percentile(values: list[float], percent: float) -> float:
     ranked = sorted(values)
     return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))]
@@ -364,6 +401,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--cut", type=float, default=0.0)
     parser.add_argument("--waiting", type=int, default=10_000)
     parser.add_argument("--needs", type=int, default=0)
+    parser.add_argument("--measured", action="store_true")
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--unlike", type=int, default=100)
     parser.add_argument("--events", type=int, default=40)
@@ -374,9 +412,8 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parsed()
-    if arguments.needs:
-        size = (arguments.nodes, arguments.cards, arguments.needs)
-        print(json.dumps(with_needs(*size, arguments.events, arguments.rounds)))
+    if found := of_one_kind(arguments):
+        print(json.dumps(found))
         return
     rng = random.Random(1)
     state = ClusterState({"h20": H20_MIB, "cut": CUT_MIB})
@@ -442,6 +479,14 @@ def main() -> None:
             }
         )
     )
+
+
+def of_one_kind(arguments: argparse.Namespace) -> dict[str, float]:
+    """What is measured by itself; nothing where none of it is asked for."""
+    nodes, cards, rounds = arguments.nodes, arguments.cards, arguments.rounds
+    if arguments.measured:
+        return with_measured(nodes, cards, rounds)
+    return with_needs(nodes, cards, arguments.needs, arguments.events, rounds) if arguments.needs else {}
 
 
 if __name__ == "__main__":

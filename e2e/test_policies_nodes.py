@@ -32,7 +32,8 @@ def test_each_agent_writes_only_its_own_node(webhook_rig: Rig) -> None:
     unbound = webhook_rig.tenant("vc-egpu-node-agent", "vc-egpu-system")
     inventory = {"metadata": {"annotations": {"egpu.volcano.sh/node-cards": "{}"}}}
     assert agent.patch(NODES, "n1", inventory)
-    assert agent.patch(NODES, "n1", {"metadata": {"annotations": {"egpu.volcano.sh/node-suspension": "{}"}}})
+    for name in ("node-suspension", "node-use"):
+        assert agent.patch(NODES, "n1", {"metadata": {"annotations": {f"egpu.volcano.sh/{name}": "{}"}}})
     with pytest.raises(Forbidden, match="writes only the Node it runs on"):
         agent.patch(NODES, "n2", inventory)
     with pytest.raises(Forbidden, match="writes only the Node it runs on"):
@@ -86,9 +87,10 @@ def test_only_the_agent_writes_the_inventory(webhook_rig: Rig) -> None:
     api.patch(NODES, "n3", {"metadata": {"annotations": inventory}})
     with pytest.raises(Forbidden, match="by the node's agent"):
         operator.patch(NODES, "n3", {"metadata": {"annotations": {"egpu.volcano.sh/node-cards": None}}})
-    with pytest.raises(Forbidden, match="by the node's agent"):
-        said = {"egpu.volcano.sh/node-suspension": "{}"}
-        operator.patch(NODES, "n3", {"metadata": {"annotations": said}})
+    for name in ("node-suspension", "node-use"):
+        with pytest.raises(Forbidden, match="by the node's agent"):
+            said = {f"egpu.volcano.sh/{name}": "{}"}
+            operator.patch(NODES, "n3", {"metadata": {"annotations": said}})
     theirs = {"annotations": {"egpu.volcano.sh/cordoned-cards": "GPU-0"}, "labels": {"a": "b"}}
     assert operator.patch(NODES, "n3", {"metadata": theirs})
     assert operator.patch(NODES, "n3", {"status": {"capacity": {"a.example/b": "1"}}}, subresource="status")

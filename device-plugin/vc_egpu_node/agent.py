@@ -218,6 +218,7 @@ class Agent:
         unfollowed = "" if self.parts.link.follows else UNFOLLOWED
         self._write(stock, unknown or closed or self.parts.stocktaking.stock.problem or disk or unfollowed)
         self._tell(stock)
+        self.parts.measuring.turn()
         return leaving
 
     def _write(self, stock: inventory.Inventory, problem: str) -> None:

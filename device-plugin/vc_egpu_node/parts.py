@@ -11,8 +11,11 @@ from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.api.node import OwnNode
 from vc_egpu_node.api.notices import PodEvents
 from vc_egpu_node.api.pods import NodePods
+from vc_egpu_node.cards.measuring import Measuring, host_look
+from vc_egpu_node.cards.measuring import Sources as MeasuringSources
 from vc_egpu_node.cards.monitor import Monitor, Observation
 from vc_egpu_node.cards.trials import Trials
+from vc_egpu_node.cards.use_window import PodLook
 from vc_egpu_node.containers.allocations import AllocationStore
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.cgroups import PodCgroups
@@ -191,6 +194,7 @@ class Parts:
     collector: Collector
     link: KubeletLink
     compute_time: ComputeTime
+    measuring: Measuring
     exporter: OtherExporter
 
 
@@ -258,6 +262,7 @@ def assemble(
             on_change=wake.set,
         ),
         compute_time=compute_time,
+        measuring=_measuring(sources, books, compute_time),
         exporter=OtherExporter(settings.host_address if settings.dcgm_names == "auto" else ""),
     )
 
@@ -282,6 +287,32 @@ def _stocktaking(sources: Sources, books: Books, others: OtherPlugins) -> Stockt
             observation=sources.observation,
             isolated=books.protection.isolation is not None,
             no_driver_limits=books.protection.no_driver_limits,
+        )
+    )
+
+
+def _measuring(sources: Sources, books: Books, compute_time: ComputeTime) -> Measuring:
+    def pods() -> Mapping[str, PodLook]:
+        """Those with shares; none while the driver tells of no process of a container."""
+        if not compute_time.seen_any:
+            return {}
+        seconds, found = compute_time.seconds(), dict[str, PodLook]()
+        for grant in books.grants.all():
+            before = found.get(grant.pod_uid, PodLook(0.0, 0))
+            used_s = sum(
+                seconds.get((grant.namespace, grant.pod, grant.container, share.uuid), 0.0)
+                for share in grant.shares
+            )
+            found[grant.pod_uid] = PodLook(before.compute_s + used_s, before.cards + len(grant.shares))
+        return found
+
+    return Measuring(
+        MeasuringSources(
+            observation=sources.observation,
+            pods=pods,
+            host=lambda: host_look(sources.settings.proc_dir),
+            say=sources.node.say_use,
+            wanted=lambda: sources.policy().measured_use,
         )
     )
 

@@ -16,6 +16,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.core": (
         "layouts",
         "environments",
+        "measured",
         "profiles",
         "topology",
         "model",
@@ -42,6 +43,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "profiles",
         "network",
         "resizing",
+        "measured",
         "codec",
     ),
     "vc_egpu.kube": (
@@ -64,6 +66,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "intake",
         "kept",
         "resizing",
+        "measured",
         "state",
         "figures",
         "taints",

@@ -23,7 +23,7 @@ NFD_LABELS: Final = "nfd.node.kubernetes.io/feature-labels"
 """Annotation of node feature discovery (an instance's own has its name before that): labels that it manages.
 It removes them when no labeller asks for them any more. GPU feature discovery has its labels written by it.
 """
-WRITTEN: Final = (names.NODE_CARDS, names.NODE_SUSPENSION, names.NODE_RESIZES)
+WRITTEN: Final = (names.NODE_CARDS, names.NODE_SUSPENSION, names.NODE_RESIZES, names.NODE_USE)
 """Annotations that the agent writes."""
 _CORDON_SPLIT: Final = re.compile(r"[,\s]+")
 Json = dict[str, Any]
@@ -217,6 +217,10 @@ class OwnNode:
         """Say how far pods are with being resized; None: none is. As :meth:`say_suspension`."""
         self._say(names.NODE_RESIZES, text)
 
+    def say_use(self, text: str | None) -> None:
+        """Say how busy the node was; None: nobody measures. As :meth:`say_suspension`."""
+        self._say(names.NODE_USE, text)
+
     def _say(self, name: str, text: str | None) -> None:
         document = self.document()
         if document is None:
@@ -273,6 +277,7 @@ class Teller:
 
 
 def _essence(document: Json) -> Any:
-    """The part whose change must wake the agent. The kubelet's heartbeats must not."""
+    """The part whose change must wake the agent. The kubelet's heartbeats must not, nor what it measured."""
     metadata = document["metadata"]
-    return (metadata.get("labels"), metadata.get("annotations"), document["status"])
+    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != names.NODE_USE}
+    return (metadata.get("labels"), annotations, document["status"])

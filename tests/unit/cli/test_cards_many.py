@@ -1,15 +1,18 @@
 """`kubectl egpu cards` where very many pods hold cards: metadata alone are read, and say the same."""
 
+import io
 import tracemalloc
 from collections.abc import Iterator
 
 import pytest
+from rich.console import Console, RenderableType
 from unit.cli import documents as docs
 from vc_egpu.cli import world
-from vc_egpu.cli.views import cards
+from vc_egpu.cli.views import cards, render
 from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.kube import Json
 from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder
+from vc_egpu.volcano.measured.notes import NodeUseNote
 from vc_egpu.volcano.words import names
 
 
@@ -70,3 +73,25 @@ def test_28_000_pods_take_little_memory() -> None:
     tracemalloc.stop()
     assert len(kept) == 28_000
     assert size_mib < 150
+
+
+def test_how_busy_a_card_was_stands_beside_it_where_its_node_tells() -> None:
+    said = NodeUseNote.model_validate({"at": 1000, "cards": {"GPU-a": {"compute": 70, "memory": 40}}})
+    told = docs.node("n1", docs.card("GPU-a"), annotations={names.NODE_USE: said.encode()})
+    silent = docs.node("n2", docs.card("GPU-b"))
+    one, other = cards.report([told, silent], (), now=1100.0).cards
+    assert (one.compute_points, one.memory_points) == (70, 40)
+    assert (other.compute_points, other.memory_points) == (None, None)
+    old = cards.report([told, silent], (), now=1000.0 + 3600).cards
+    assert [row.compute_points for row in old] == [None, None]
+    lines = drawn(render.cards(cards.report([told, silent], (), now=1100.0)))
+    assert "USED % compute|memory" in lines[0]
+    assert "70|40" in lines[1]
+    assert "USED" not in drawn(render.cards(cards.report([told, silent], (), now=9999.0)))[0]
+
+
+def drawn(shown: RenderableType) -> list[str]:
+    console = Console(width=render.WIDTH, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(shown)
+    return captured.get().splitlines()

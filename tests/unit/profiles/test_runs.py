@@ -6,7 +6,7 @@ import pytest
 from unit.admission.build import TABLE, pod
 from vc_egpu.admission.kept.earlier_runs import FORM, MOST_BYTES, MOST_JOBS, EarlierRuns, decode, encode
 from vc_egpu.core.model.cluster import PodPhase
-from vc_egpu.core.profiles.runs import LONG, LONG_S, SHORT, SHORT_S, Habit, ended, job_of
+from vc_egpu.core.profiles.runs import BUSY, IDLE, LONG, LONG_S, SHORT, SHORT_S, Habit, ended, job_of
 from vc_egpu.volcano.codec import pod_codec
 from vc_egpu.volcano.codec.cluster_codec import Owner
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
@@ -69,6 +69,27 @@ def test_the_mean_follows_the_newest() -> None:
 
 
 @pytest.mark.parametrize(
+    ("used", "words"),
+    [((0, 10), (SHORT, IDLE)), ((20, 50), (SHORT,)), ((60, 100), (SHORT, BUSY)), ((), (SHORT,))],
+)
+def test_runs_were_idle_or_busy_where_their_nodes_tell(used: tuple[int, ...], words: tuple[str, ...]) -> None:
+    habit = ended(Habit(), 60.0)
+    for points in used:
+        habit = ended(habit, 60.0, points)
+    habit = ended(habit, 60.0)  # of this one nobody says it
+    assert habit.words == words
+    assert decode(encode({"Job ml/train": habit}))["Job ml/train"].words == words
+
+
+def test_of_use_alone_nothing_is_counted_where_nobody_tells() -> None:
+    """Else the leader would write for nothing."""
+    runs = wanted()
+    runs.of_use_alone = True
+    lived(runs, "train", 60)
+    assert runs.habits == FORM.nothing
+
+
+@pytest.mark.parametrize(
     ("name", "stem"),
     [
         ("train", "train"), ("train-12", "train"), ("train-bcdfg", "train"), ("train-large", "train-large"),
@@ -113,6 +134,7 @@ def test_few_jobs_are_kept_those_that_ended_last() -> None:
         "", "[]", "{}", '{"version":2}', '{"version":1,"jobs":{"a":{"pods":0,"held_s":1}}}',
         '{"version":1,"jobs":{"a":{"pods":1,"held_s":-1}}}',
         '{"version":1,"jobs":{"a":{"pods":1,"held_s":1e99}}}',
+        '{"version":1,"jobs":{"a":{"pods":1,"held_s":1,"used_points":101}}}',
         '{"version":1,"jobs":{"' + "a" * 700 + '":{"pods":1,"held_s":1}}}', "[" * 100_000,
     ],
 )  # fmt: skip

@@ -161,6 +161,12 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
     """What nodes are near each other, and which are filled first."""
     parser.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack, help=_BINPACK)
     parser.add_argument(
+        "--measured-use",
+        choices=("on", "off"),
+        default="on",
+        help="off: how busy nodes were measured to be plays no part in where work goes",
+    )
+    parser.add_argument(
         "--placement-rules",
         type=Path,
         default=PLACEMENT,
@@ -305,6 +311,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         reserve_after_s=flags.reserve_after_s if flags.reserve_after_s > 0 else math.inf,
         max_gang_members=flags.max_gang_members,
         binpack=flags.binpack,
+        heeds_measured=flags.measured_use == "on",
         moving=Moving(
             for_waiting=flags.defrag != "off",
             for_fragments=flags.defrag == "always",

@@ -66,6 +66,8 @@ class Hypothesis:
             self.state.put_queue(queue)
         for node in self._paced(snapshot.nodes.values()):
             self.state.put_node(node)
+        for name, use in self._paced(snapshot.measured.items()):
+            self.state.set_measured(name, use)
         for gang in self._paced(snapshot.gangs.values()):
             self.state.put_gang(gang)
         for pod in self._paced(chain(snapshot.kept.values(), snapshot.pods.values())):

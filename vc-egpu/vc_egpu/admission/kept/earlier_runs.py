@@ -1,6 +1,7 @@
 """What earlier runs of the same Job showed: counted here from its pods, kept for the next leader.
 
-The loop owns it, and tells it of each change of a pod. It costs nothing while no rule of placement asks.
+The loop owns it, and tells it of each change of a pod. It costs nothing while no rule of placement asks, and
+no node says how busy its pods are.
 """
 
 import json
@@ -11,6 +12,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vc_egpu.admission.kept.keeper import Form
+from vc_egpu.core.measured.use import FULL_POINTS
 from vc_egpu.core.model.cluster import Instant, PodPhase
 from vc_egpu.core.profiles.runs import MOST_S, NO_HABIT, Habit, ended, job_of
 from vc_egpu.volcano.codec.cluster_codec import Owner
@@ -30,6 +32,7 @@ class _Row(BaseModel):
 
     pods: int = Field(strict=True, ge=1, le=_MOST_PODS)
     held_s: float = Field(ge=0, le=MOST_S, allow_inf_nan=False)
+    used_points: float | None = Field(default=None, ge=0, le=FULL_POINTS, allow_inf_nan=False)
 
 
 class _Kept(BaseModel):
@@ -50,6 +53,8 @@ class EarlierRuns:
     """The habits of Jobs. Without ``wanted`` nothing is counted."""
 
     wanted: bool = False
+    of_use_alone: bool = False
+    """Pods of which nobody says how busy they were are not counted."""
     _habits: dict[str, Habit] = field(default_factory=dict)
     _told: Runs | None = field(default_factory=dict)
 
@@ -66,18 +71,26 @@ class EarlierRuns:
             return NO_HABIT
         return self._habits.get(job_of(namespace, _kind(owner), owner.name), NO_HABIT)
 
-    def change(self, before: DecodedPod | None, now: DecodedPod, at: Instant | None) -> None:
-        """A managed pod changed. ``at``: now; None: it is not known."""
+    def change(
+        self,
+        before: DecodedPod | None,
+        now: DecodedPod,
+        at: Instant | None,
+        used_points: int | None = None,
+    ) -> None:
+        """A managed pod changed. ``at``: now; None: it is not known. ``used_points``: how busy it was."""
         if not self.wanted or before is None or now.owner is None or now.owner.kind != "Job":
             return
         pod = now.pod
         if pod.phase is not PodPhase.SUCCEEDED or before.pod.phase not in _HELD or not pod.shape.asks:
             return
+        if self.of_use_alone and used_points is None:
+            return
         over, since = pod.finished or at, pod.started or before.pod.started
         if over is None or since is None or over < since:
             return
         job = job_of(pod.namespace, _kind(now.owner), now.owner.name)
-        self._habits[job] = ended(self._habits.pop(job, NO_HABIT), over - since)
+        self._habits[job] = ended(self._habits.pop(job, NO_HABIT), over - since, used_points)
         self._told = None
         while len(self._habits) > MOST_JOBS:
             del self._habits[next(iter(self._habits))]
@@ -91,11 +104,16 @@ def encode(habits: Runs) -> str:
     """The habits as text of :data:`MOST_BYTES` at most: of those that ended last."""
     jobs = list(habits.items())
     while True:
-        rows = {job: {"pods": one.pods, "held_s": round(one.held_s, 1)} for job, one in jobs}
+        rows = {job: _row(one) for job, one in jobs}
         text = json.dumps({"version": 1, "jobs": rows}, separators=(",", ":"))
         if len(text.encode()) <= MOST_BYTES or not jobs:
             return text
         jobs = jobs[-(len(jobs) // 2) :] if len(jobs) > 1 else []
+
+
+def _row(habit: Habit) -> dict[str, float]:
+    row = {"pods": habit.pods, "held_s": round(habit.held_s, 1)}
+    return row if habit.used_points is None else row | {"used_points": round(habit.used_points, 1)}
 
 
 def decode(text: str) -> Runs:
@@ -106,7 +124,7 @@ def decode(text: str) -> Runs:
         raise ValueError(error.errors()[0]["msg"]) from error
     if len(kept.jobs) > MOST_JOBS or any(len(job) > _LONGEST for job in kept.jobs):
         raise ValueError("it has too many Jobs, or too long names")
-    return {job: Habit(row.pods, row.held_s) for job, row in kept.jobs.items()}
+    return {job: Habit(row.pods, row.held_s, row.used_points) for job, row in kept.jobs.items()}
 
 
 FORM: Final = Form[Runs](

@@ -21,7 +21,9 @@ from vc_egpu.admission.serving.lines import card_lines, queue_lines, share_lines
 from vc_egpu.admission.serving.pieces import Page
 from vc_egpu.admission.view import View
 from vc_egpu.core.check.recount import use_by_queue
+from vc_egpu.core.measured.use import is_current
 from vc_egpu.core.model.cluster import NodeName, Pod
+from vc_egpu.core.model.policy import CLOCK_SKEW_S
 from vc_egpu.core.model.reasons import Reason
 from vc_egpu.metrics.text import text_of
 from vc_egpu.metrics.vocabulary import admission as vocabulary
@@ -171,6 +173,8 @@ def _of_leader(view: View) -> Iterable[Metric]:
     yield vocabulary.ADMITTING.gauges(float(view.admitting))
     yield vocabulary.EPOCH.gauges(view.epoch)
     yield vocabulary.HYPERNODES_WRONG.gauges(view.hypernodes_wrong)
+    now_s, uses = time.time(), view.snapshot.measured.values()
+    yield vocabulary.NODES_MEASURED.gauges(sum(is_current(use.at, now_s, CLOCK_SKEW_S) for use in uses))
     behind = vocabulary.MIRROR_BEHIND_SECONDS.gauges()
     for kind, seconds in sorted(view.behind_s.items()):
         behind.add_metric((kind,), seconds)

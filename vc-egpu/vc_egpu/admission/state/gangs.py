@@ -198,14 +198,15 @@ def traits_of(group: Group, members: Mapping[PodUid, DecodedPod], asked: Wants, 
         return NO_TRAITS
     labels = {(key, str(group.decoded.labels[key])) for key in asked.labels if key in group.decoded.labels}
     maker, pods_labels = group.decoded.owner, dict[str, str]()
-    for uid in sorted(members):
+    for uid in sorted(members) if asked.of_members or maker is None else ():
         member = members[uid]
         if maker is None or maker.uid == uid:  # the pod's own PodGroup, or one that nobody owns
             maker = member.owner
         pods_labels = pods_labels or dict(member.labels)
         labels |= {(key, member.labels[key]) for key in asked.labels if key in member.labels}
     namespace = group.decoded.gang.key.partition("/")[0]
-    return asked.traits(_kind_of(maker, pods_labels), labels, runs.of(namespace, maker).words)
+    habit = runs.of(namespace, maker)
+    return asked.traits(_kind_of(maker, pods_labels), labels, habit.words, habit.uses_points)
 
 
 _REPLICA_SET: Final = "ReplicaSet"

@@ -3,6 +3,7 @@
 from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from vc_egpu.admission.measured.node_uses import NodeUses
 from vc_egpu.admission.state.agenda import Agenda
 from vc_egpu.admission.state.holdings import Holdings
 from vc_egpu.core.books.state import ClusterState
@@ -45,10 +46,16 @@ class Inventory:
         self._state = state
         self._table = table
         self.network = NetworkMap(levels)
+        self.uses = NodeUses(state)
         self._documents: dict[NodeName, Document] = {}
 
     def put(self, document: Document) -> NodeNews:
         """A node is there, or changed."""
+        news = self._put(document)
+        self.uses.put(document)
+        return news
+
+    def _put(self, document: Document) -> NodeNews:
         name = NodeName(document["metadata"]["name"])
         before, seen = self.nodes.get(name), self._documents.get(name)
         self._documents[name] = document
@@ -85,6 +92,7 @@ class Inventory:
         """A node is gone, with all that was held on it. ``living``: pods whose object is there."""
         self._documents.pop(name, None)
         self.nodes.pop(name, None)
+        self.uses.remove(name)
         self.holdings.remove(name, living)
         self._state.remove_node(name)
         self._agenda.review((name,))

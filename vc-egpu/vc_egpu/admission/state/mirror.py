@@ -286,7 +286,7 @@ class Mirror:
         uid = decoded.pod.uid
         self._keep(decoded)
         self.usual.change(before.pod if before and before.managed else None, decoded.pod, self.ends.now)
-        self.around.runs.change(before, decoded, self.ends.now)
+        self.around.runs.change(before, decoded, self.ends.now, self.inventory.uses.of(decoded.pod.node, uid))
         self.inventory.holdings.remember(decoded)
         if decoded.problem and decoded.pod.phase is PodPhase.GATED:
             # It is no member of anything until this is put right; its condition will say so.

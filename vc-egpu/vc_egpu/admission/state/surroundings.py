@@ -52,7 +52,7 @@ class Surroundings:
     def ask(self, asked: Wants) -> bool:
         """Rules of placement ask this of gangs from now on; whether that is something else."""
         before, self.asked = self.asked, asked
-        self.runs.wanted = asked.earlier
+        self.runs.wanted, self.runs.of_use_alone = asked.earlier or asked.use, not asked.earlier
         return asked != before
 
     def put_budget(self, document: Document, *, deleted: bool) -> tuple[Selector, ...]:

@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from vc_egpu.admission import settings
 from vc_egpu.admission.intake.sources import OPTIONAL, WATCHED
-from vc_egpu.admission.kept.moves import FORM, Moves
+from vc_egpu.admission.kept import earlier_runs, moves
+from vc_egpu.admission.kept.keeper import Form
 from vc_egpu.admission.state.mirror import LOAD_ORDER, Mirror
 from vc_egpu.cli.foresight.flags import CannotForeseeError, NotAllowedError
 from vc_egpu.core.model.cluster import Instant, Snapshot
@@ -25,6 +27,7 @@ from vc_egpu.volcano.profiles.table import ProfilesError, table_of
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
 
+_Kept = TypeVar("_Kept")
 ADMISSION = "vc-egpu-admission"
 """Its Deployment, and the container in it."""
 
@@ -69,7 +72,8 @@ def from_cluster(api: ApiConnection) -> Seen:
     profiles, more = _profiles(api)
     policy, notes = replace(policy, profiles=profiles), [*notes, *more]
     mirror = Mirror(table, levels)
-    mirror.take_profiles(profiles.wants)
+    mirror.take_profiles(replace(profiles.wants, use=policy.heeds_measured))
+    mirror.around.runs.begin(_kept_by_leader(api, earlier_runs.FORM))
     try:
         arrived = {resource.plural: _listed(api, resource) for resource in WATCHED}
     except Forbidden as error:
@@ -81,7 +85,7 @@ def from_cluster(api: ApiConnection) -> Seen:
             mirror.apply(plural, Change(ChangeKind.ADDED, document))
     mirror.settle_all()
     if policy.moving.on:
-        mirror.state.remember_moves(_past_moves(api))
+        mirror.state.remember_moves(_kept_by_leader(api, moves.FORM))
     environments, more = _environments(api)
     return Seen(mirror.snapshot(), policy, time.time(), table, (*notes, *more), environments)
 
@@ -123,14 +127,14 @@ def _environments(api: ApiConnection) -> tuple[EnvironmentTable, list[str]]:
         return shipped(), [f"what software needs is as shipped: the cluster's table cannot be read ({error})"]
 
 
-def _past_moves(api: ApiConnection) -> Moves:
-    """What the leader keeps of moves whose gangs have ended; nothing where the user may not read that."""
+def _kept_by_leader(api: ApiConnection, form: Form[_Kept]) -> _Kept:
+    """What the leader keeps for the next one; nothing where the user may not read that."""
     try:
         found = api.get(CONFIG_MAPS, names.USUAL_WORK_CONFIG_MAP, names.SYSTEM_NAMESPACE)
-        text = (found.get("data") or {}).get(FORM.key)
-        return FORM.decode(text) if text else {}
+        text = (found.get("data") or {}).get(form.key)
+        return form.decode(text) if text else form.nothing
     except (Forbidden, NotFound, ValueError):
-        return {}
+        return form.nothing
 
 
 def _profiles(api: ApiConnection) -> tuple[Table, list[str]]:

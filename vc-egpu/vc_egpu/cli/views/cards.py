@@ -1,6 +1,7 @@
 """``kubectl egpu cards``: who shares what."""
 
 import difflib
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +10,8 @@ from typing import Final
 from vc_egpu.cli import partial_snapshot, world
 from vc_egpu.cli.resizing import told as resized
 from vc_egpu.cli.views import links
-from vc_egpu.core.model.cluster import CardId, Node, NodeName, PodUid, SuspensionState
+from vc_egpu.core.measured.use import CardUse, known
+from vc_egpu.core.model.cluster import CardId, Instant, Node, NodeName, PodUid, SuspensionState
 from vc_egpu.core.model.words import few
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import CONFIG_MAPS, NODES
@@ -17,6 +19,7 @@ from vc_egpu.kube.wire.errors import Forbidden, NotFound
 from vc_egpu.report import cards as card_rows
 from vc_egpu.report.shares import ShareRow, shares
 from vc_egpu.volcano.codec.suspension import NodeSuspension, PodSuspension, SuspendOrder, answer_to
+from vc_egpu.volcano.measured.notes import current as use_now
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Cards, NodeCard, NodeCards
 from vc_egpu.volcano.words.model_table import ModelTable, ModelTableError
@@ -77,6 +80,10 @@ class CardRow:
     """How it reaches the other cards of its node, the best way first; empty where the agent does not tell."""
     isolation: str = ""
     """What keeps containers to their memory on it; empty where the agent does not tell."""
+    compute_points: int | None = None
+    """How busy it was in the last 15 minutes, in percent; None: its agent does not tell."""
+    memory_points: int | None = None
+    """The same of its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,8 @@ def read(api: ApiConnection, namespace: str) -> CardsReport:
     """The report of the cluster, as far as the user may see it."""
     nodes = api.list(NODES, transform=world.light_node).items
     pods = world.pods_on_cards(api, namespace)
-    return report(nodes, with_answers(nodes, pods.items), model_table(api), partial=pods.missing)
+    answered, table = with_answers(nodes, pods.items), model_table(api)
+    return report(nodes, answered, table, partial=pods.missing, now=time.time())
 
 
 def with_answers(nodes: Iterable[Json], pods: Iterable[Json]) -> Iterator[Json]:
@@ -130,12 +138,17 @@ def model_table(api: ApiConnection) -> ModelTable:
 
 
 def report(
-    nodes: Iterable[Json], pods: Iterable[Json], table: ModelTable = _NO_TABLE, *, partial: str = ""
+    nodes: Iterable[Json],
+    pods: Iterable[Json],
+    table: ModelTable = _NO_TABLE,
+    *,
+    partial: str = "",
+    now: Instant | None = None,
 ) -> CardsReport:
     """The rows of these nodes and pods.
 
     A card of a model that the table lacks counts what its driver reports. ``partial`` says in words that not
-    all pods could be read.
+    all pods could be read. ``now``: without it nothing is said of how busy cards were.
     """
     pods = list(pods)
     documents = {world.name(node): node for node in nodes}
@@ -154,6 +167,7 @@ def report(
         for name, inventory in decoded.inventories.items()
         for uuid, state in states(documents[name], inventory)
     }
+    busy = {uuid: card for node in documents.values() for uuid, card in _busy_cards(node, now).items()}
     sets, ways = _sets(decoded.nodes.values(), share_rows), _ways(decoded.nodes.values())
     rows = [
         _row(
@@ -166,6 +180,7 @@ def report(
             unseen=sum(uid not in known.pods for uid in set(reported[row.uuid].held)),
             ways=ways.get(row.uuid, ""),
             isolation=reported[row.uuid].isolation,
+            use=busy.get(row.uuid),
         )
         for row in sorted(card_rows.cards(seen, share_rows), key=lambda row: (row.node, row.index))
     ]
@@ -178,6 +193,11 @@ def report(
     notes += _unheld(rows, pods)
     notes += resized.sizes(pods)
     return CardsReport(tuple(rows), tuple(notes))
+
+
+def _busy_cards(node: Json, now: Instant | None) -> Mapping[str, CardUse]:
+    use = use_now(world.annotations(node).get(names.NODE_USE), now) if now is not None else None
+    return use.cards if use is not None else {}
 
 
 def _unheld(rows: Iterable[CardRow], pods: Iterable[Json]) -> list[str]:
@@ -252,7 +272,14 @@ def _sharer(share: ShareRow, phase: str, card_set: str) -> Sharer:
 
 
 def _row(
-    row: card_rows.CardRow, sharers: list[Sharer], *, state: str, unseen: int, ways: str, isolation: str
+    row: card_rows.CardRow,
+    sharers: list[Sharer],
+    *,
+    state: str,
+    unseen: int,
+    ways: str,
+    isolation: str,
+    use: CardUse | None,
 ) -> CardRow:
     return CardRow(
         node=row.node,
@@ -269,6 +296,8 @@ def _row(
         unseen=unseen,
         links=ways,
         isolation=isolation,
+        compute_points=known(use.compute_points) if use is not None else None,
+        memory_points=known(use.memory_points) if use is not None else None,
     )
 
 

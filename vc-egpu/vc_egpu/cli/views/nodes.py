@@ -1,5 +1,6 @@
 """``kubectl egpu nodes``: nodes with cards, their software, and the steps that cards are given out in."""
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,16 +9,21 @@ from typing import Final
 from rich.console import Group, RenderableType
 
 from vc_egpu.cli import world
-from vc_egpu.cli.views.table import Table
+from vc_egpu.cli.views.table import Table, pair
 from vc_egpu.core.environments import backends
 from vc_egpu.core.layouts.table import MAX_TEMPLATES
+from vc_egpu.core.measured.use import known
+from vc_egpu.core.model.cluster import Instant
 from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import NODES
+from vc_egpu.volcano.measured.notes import current as use_now
 from vc_egpu.volcano.needs.nodes import environment
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import NodeCard, NodeCards
 
 COLUMNS: Final = ("NODE", "MODEL", "CARDS", "DRIVER", "CUDA", "CAPABILITY", "NETWORK", "HELD BY", "PARTS")
+BUSY: Final = "USED % cpu|memory"
+"""Only there where a node tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,10 @@ class NodeRow:
     isolation: str
     """What keeps containers to their memory, see :mod:`vc_egpu.core.environments.backends`. Several with a
     bar between them."""
+    cpu_points: int | None = None
+    """How busy the node was in the last 15 minutes, in percent; None: it does not tell."""
+    memory_points: int | None = None
+    """The same of its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +70,16 @@ class NodesReport:
 
 def read(api: ApiConnection) -> NodesReport:
     """The report of the cluster."""
-    return report(api.list(NODES, transform=world.light_node).items)
+    return report(api.list(NODES, transform=world.light_node).items, time.time())
 
 
-def report(nodes: Iterable[Json]) -> NodesReport:
-    """The same, from node objects."""
-    return NodesReport(tuple(row for node in sorted(nodes, key=world.name) for row in _rows(node)))
+def report(nodes: Iterable[Json], now: Instant | None = None) -> NodesReport:
+    """The same, from node objects. ``now``: without it nothing is said of how busy they were."""
+    return NodesReport(tuple(row for node in sorted(nodes, key=world.name) for row in _rows(node, now)))
 
 
-def _rows(node: Json) -> list[NodeRow]:
+def _rows(node: Json, now: Instant | None) -> list[NodeRow]:
+    use = use_now(world.annotations(node).get(names.NODE_USE), now) if now is not None else None
     inventory = world.inventory_of(node) or NodeCards()
     facts = {name: "|".join(values) for name, values in environment(inventory, world.labels(node))}
     driver = next((facts[name] for name in ("driver", "hdk", "hyhal") if name in facts), "")
@@ -87,6 +98,8 @@ def _rows(node: Json) -> list[NodeRow]:
             parts="|".join(sorted({part for card in cards_of[model] for part in _parts(card, inventory)})),
             steps=_steps(cards_of[model]),
             isolation="|".join(backends.told(card.isolation for card in cards_of[model])),
+            cpu_points=known(use.cpu_points) if use is not None else None,
+            memory_points=known(use.memory_points) if use is not None else None,
         )
         for model in sorted(cards_of)
     ]
@@ -117,14 +130,16 @@ def shown(found: NodesReport) -> RenderableType:
     """One line per node and model."""
     if not found.nodes:
         return Group("no node has cards that an agent of the stack tells of")
-    table = Table(*COLUMNS, right=("CARDS",))
-    for row in found.nodes:
+    busy = [pair(row.cpu_points, row.memory_points) for row in found.nodes]
+    table = Table(*COLUMNS, *([BUSY] if any(busy) else []), right=("CARDS",))
+    for row, percent in zip(found.nodes, busy, strict=True):
         table.add_row(
             row.node,
             row.model,
             str(row.cards),
             *(value or "-" for value in (row.driver, row.cuda, row.capability, row.network, row.isolation)),
             "\n".join((row.parts or "-", *(_told(step) for step in row.steps))),
+            *([percent or "-"] if any(busy) else []),
         )
     return Group(table)
 

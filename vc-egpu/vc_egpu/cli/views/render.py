@@ -18,7 +18,7 @@ from vc_egpu.cli.pause import PauseOutcome
 from vc_egpu.cli.stop import Outcome
 from vc_egpu.cli.views.cards import CardRow, CardsReport, Sharer
 from vc_egpu.cli.views.queues import Amount, QueueRow, QueuesReport
-from vc_egpu.cli.views.table import Cell, Table
+from vc_egpu.cli.views.table import Cell, Table, pair
 from vc_egpu.cli.views.waiting import WaitingReport
 from vc_egpu.cli.views.why import GangStory, MemberRow
 from vc_egpu.cli.world import ON_ITS_WAY
@@ -103,6 +103,8 @@ _EXTRA_COLUMNS: Final[Mapping[str, Callable[[Sharer], str]]] = {
     "SET": lambda sharer: sharer.card_set,
 }
 """Columns that are there where a share has something to say in them."""
+_BUSY: Final = "USED % compute|memory"
+"""The same where a node tells how busy its cards were."""
 
 
 # --- cards ---------------------------------------------------------------------------------------
@@ -116,21 +118,23 @@ def cards(report: CardsReport, *, uuids: bool = False) -> RenderableType:
         extra = {
             title: read for title, read in _EXTRA_COLUMNS.items() if any(read(sharer) for sharer in sharers)
         }
+        busy = any(pair(row.compute_points, row.memory_points) for row in report.cards)
         table = Table(
-            "NODE", "CARD", "MODEL", "MEMORY MiB", "CORES % high|low", "HELD BY", "STATE", "POD", "CLASS",
-            "MiB", "CORES %", "PHASE", *extra, right=("MiB", "CORES %"),
+            "NODE", "CARD", "MODEL", "MEMORY MiB", "CORES % high|low", *([_BUSY] if busy else []), "HELD BY",
+            "STATE", "POD", "CLASS", "MiB", "CORES %", "PHASE", *extra, right=("MiB", "CORES %"),
         )  # fmt: skip
         previous = ""
         for row in report.cards:
             card = f"{row.index} {row.uuid}" if uuids else str(row.index)
-            _card_lines(table, row, "" if row.node == previous else row.node, card, tuple(extra.values()))
+            node = "" if row.node == previous else row.node
+            _card_lines(table, row, node, card, tuple(extra.values()), busy=busy)
             previous = row.node
         parts.append(table)
     return Group(*parts, *_notes(report.notes))
 
 
 def _card_lines(
-    table: Table, row: CardRow, node: str, card: str, extra: Sequence[Callable[[Sharer], str]]
+    table: Table, row: CardRow, node: str, card: str, extra: Sequence[Callable[[Sharer], str]], *, busy: bool
 ) -> None:
     more = "+?" if row.unseen and not row.others_known else ""
     own: list[Cell] = [
@@ -140,6 +144,7 @@ def _card_lines(
         f"{row.used_mib}{more} of {row.memory_mib}"
         + (f" +{row.suspended_mib} away" if row.suspended_mib else ""),
         f"{row.cores_high_percent}{more}|{row.cores_low_percent}{more}",
+        *([pair(row.compute_points, row.memory_points) or "-"] if busy else []),
         Text(row.isolation or "-", style="yellow" if row.isolation == "none" else ""),
         Text(row.state, style="" if row.state in _TAKES_WORK else "bold red"),
     ]

@@ -90,3 +90,10 @@ def _lines(cell: Cell) -> list[_Line]:
     if isinstance(cell, Text):
         return [(line, str(cell.style)) for line in cell.plain.split("\n")]
     return [line for text in cell for line in _lines(text)]
+
+
+def pair(one: int | None, other: int | None) -> str:
+    """Two figures with a bar between them; empty where neither is known."""
+    if one is None and other is None:
+        return ""
+    return "|".join("-" if figure is None else str(figure) for figure in (one, other))

@@ -16,6 +16,8 @@ from vc_egpu.core.books.ledger import Flags, Ints, Ledger
 from vc_egpu.core.books.planned import PlannedMembers, discard
 from vc_egpu.core.books.use import Holders, QueueUse
 from vc_egpu.core.environments.needs import NO_NEEDS, Crowd
+from vc_egpu.core.measured.rows import MeasuredRows
+from vc_egpu.core.measured.use import NodeUse
 from vc_egpu.core.model.cluster import (
     Gang,
     Move,
@@ -110,6 +112,9 @@ class Index:
         self.pods: Shards[PodUid, Pod] = Shards()
         self.gangs: Shards[str, Gang] = Shards()
         self.queues: Shards[QueueName, Queue] = Shards()
+        self.measured: Shards[NodeName, NodeUse] = Shards()
+        """What nodes say of how busy they are, those that are there; ``busy`` has it by row."""
+        self.busy = MeasuredRows()
         self.uses = QueueUse()
         self.bookings: dict[PodUid, Booking] = {}
         self.planned = PlannedMembers(self.ledger, self.uses, self.gangs, self.pods, self._amounts_for)
@@ -267,12 +272,14 @@ class Index:
             self._masks.names_changed()
         if moved:
             self._fill_row(node.name)
+            self.busy.put(row, self.measured.get(node.name), self.ledger.columns[row])
 
     def remove_node(self, name: NodeName) -> None:
         """Forget a node; what was booked on it is booked no more."""
         if name not in self.nodes:
             return
         self._clear_row(name)
+        self.set_measured(name, None)
         row = self.ledger.rows[name]
         self.ledger.remove_node(name)
         self.generation += 1
@@ -282,6 +289,18 @@ class Index:
         self.node_changes[name] = self.generation
         self._masks.node_changed(row, None)
         self._masks.names_changed()
+
+    def set_measured(self, name: NodeName, use: NodeUse | None) -> None:
+        """What a node says of how busy it is; None: nothing. Nothing is booked otherwise because of it."""
+        row = self.ledger.rows.get(name)
+        if row is None or self.measured.get(name) == use:
+            return
+        self.generation += 1
+        if use is None:
+            del self.measured[name]
+        else:
+            self.measured[name] = use
+        self.busy.put(row, use, self.ledger.columns[row])
 
     def set_held(self, node: NodeName, shares: tuple[tuple[PodUid, Share], ...]) -> None:
         """All shares that the agent of this node reports, of living pods as well."""

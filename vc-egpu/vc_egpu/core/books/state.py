@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vc_egpu.core.books.index import Index
+from vc_egpu.core.measured.use import NodeUse
 from vc_egpu.core.model.cluster import (
     CardId,
     Gang,
@@ -123,6 +124,10 @@ class ClusterState:
         """All shares that the node's agent reports as held, living pods' included: those are counted once."""
         self._index.set_held(node, shares)
 
+    def set_measured(self, node: NodeName, use: NodeUse | None) -> None:
+        """What a node that is there says of how busy it is; None: nothing."""
+        self._index.set_measured(node, use)
+
     @property
     def somebody_is_away(self) -> bool:
         """Whether members of gangs are suspended, or are to be."""
@@ -166,6 +171,7 @@ class ClusterState:
             held={card: tuple(shares) for card, shares in held.items()},
             kept={uid: pod for pods in self._kept.values() for uid, pod in pods.items()},
             moves_of_gone=index.moves_of_gone,
+            measured=index.measured.freeze(),
             index=IndexAt(index, index.generation),
         )
 
@@ -185,6 +191,8 @@ def fresh_index(snapshot: Snapshot) -> Index:
         index.put_queue(queue)
     for node in snapshot.nodes.values():
         index.put_node(node)
+    for name, use in snapshot.measured.items():
+        index.set_measured(name, use)
     index.set_moves_of_gone(snapshot.moves_of_gone)
     for gang in snapshot.gangs.values():
         index.put_gang(gang)

@@ -11,6 +11,7 @@ from typing import Final, NewType, TypeVar
 
 from vc_egpu.core.environments.needs import NO_FACTS, NO_NEEDS, Facts, Needs
 from vc_egpu.core.layouts.table import ANYWHERE, Held, Layout
+from vc_egpu.core.measured.use import NodeUse
 from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
 from vc_egpu.core.profiles.table import NO_TRAITS, Traits
@@ -587,6 +588,8 @@ class Snapshot:
     """Failed members whose object is gone already; their cards may still be kept for the replacement."""
     moves_of_gone: Mapping[str, Move] = field(default_factory=dict)
     """By UID of its PodGroup: the last move of each gang that is gone since."""
+    measured: Mapping[NodeName, NodeUse] = field(default_factory=dict)
+    """What nodes were measured to use lately; absent: nobody says."""
     index: object | None = field(default=None, compare=False, repr=False)
     """Sums of :class:`vc_egpu.core.books.state.ClusterState`. Without them the values are counted again."""
 

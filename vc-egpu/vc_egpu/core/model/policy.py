@@ -151,5 +151,8 @@ class Policy:
     """By this and what they have now queues are ordered among each other."""
     mix: Mix = Mix()
     """For placement policies that look at it."""
+    heeds_measured: bool = True
+    """Whether nodes and cards that are measured to be busy come later: for shares without guaranteed cores,
+    and for :data:`SPREAD`."""
     moving: Moving = Moving()
     """When gangs are moved to other cards."""

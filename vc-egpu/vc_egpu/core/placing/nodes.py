@@ -10,12 +10,15 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import Need, copies, not_full, rooms
+from vc_egpu.core.books.capacity import AskNeed, Need, copies, not_full, rooms
 from vc_egpu.core.books.ledger import Ints
+from vc_egpu.core.measured.use import FULL_POINTS
 from vc_egpu.core.model.gangs import GangView
+from vc_egpu.core.model.policy import CLOCK_SKEW_S
 from vc_egpu.core.trial.trial import Trial
 
 _PER_MILLE: Final = 1000
+_PER_POINT: Final = _PER_MILLE // FULL_POINTS
 _FIRST_ROWS: Final = 128
 _SANE: Final = 1 << 40
 _MOST_BITS: Final = 60
@@ -46,6 +49,42 @@ class Nodes:
         cores = np.minimum(ledger.row_cores[rows], _SANE) * _PER_MILLE
         cores //= np.maximum(ledger.row_cards[rows] * ledger.low_cap[rows], 1)
         return np.asarray(memory + cores, np.int64)
+
+
+def short_of(nodes: Nodes, ask: AskNeed, uses_points: int) -> Ints | None:
+    """By row: how much of the compute that the work will use is taken by others there, in points.
+
+    It is the measured use of the last card that the ask would get, of those that have memory for it. Cards
+    that nobody measured count as idle. None where that tells no two nodes apart.
+    """
+    trial, rows = nodes.trial, nodes.rows
+    ledger = trial.ledger
+    points = trial.index.busy.compute(rows, ledger.kind.shape[1], trial.now, CLOCK_SKEW_S)
+    if points is None:
+        return None
+    short = points + (uses_points - FULL_POINTS)
+    new = ledger.sharers[rows] - trial.index.ledger.sharers[rows]
+    short += np.maximum(new, 0) * uses_points  # placed by this decision, and not measured yet
+    np.clip(short, 0, FULL_POINTS, out=short)
+    is_open = (ledger.kind[rows] == ask.kind) & ledger.usable[rows] & (ledger.alone[rows] == 0)
+    is_open &= ledger.memory_cap[rows] - ledger.memory_used[rows] >= ask.memory_mib
+    short[~is_open] = FULL_POINTS
+    last = min(ask.cards, short.shape[1]) - 1
+    found = short.min(axis=1) if not last else np.partition(short, last, axis=1)[:, last]
+    return found if len(found) and found.min() < found.max() else None
+
+
+def busyness(nodes: Nodes) -> Ints | None:
+    """By row: how busy the node is measured to be, on the scale of :meth:`Nodes.fullness`.
+
+    Its busiest part counts. A node without figures counts as busy as it is booked. None: no node has any, or
+    members take no cards, so that a scheduler has the last word.
+    """
+    trial = nodes.trial
+    points = trial.index.busy.points(nodes.rows, trial.now, CLOCK_SKEW_S) if nodes.need.asks else None
+    if points is None:
+        return None
+    return np.asarray(np.where(points < 0, nodes.fullness(), 2 * _PER_POINT * points), np.int64)
 
 
 def reach(nodes: Nodes) -> Ints | None:

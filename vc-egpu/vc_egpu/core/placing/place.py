@@ -21,6 +21,7 @@ from vc_egpu.core.placing.pack import Board, fill
 from vc_egpu.core.placing.policies import (
     CardChoice,
     NodeOrder,
+    by_use,
     card_choice,
     node_order,
     spreads_out,
@@ -124,15 +125,22 @@ def _place_within(
     trial: Trial, view: GangView, groups: Sequence[Group], height: int, *, effort: int, known: bool
 ) -> tuple[Seated, ...] | None:
     """The same for groups whose masks are of one domain of this height; 0: of a node, or anywhere."""
+    heeds, exact = _heeds_use(trial) and not view.gang.subgroups, are_exact(groups)
+    may_try = heeds and not exact and (known or not trial.effort.spent)
+    if may_try and any(_is_moved_by_use(trial, view, group) for group in groups):
+        # An order by use may find no place where another one does: then all goes on as without it.
+        seated = _place_groups(trial, view, groups, height, heeds=True)
+        if seated is not None:
+            return seated
     for number, order in enumerate(islice(permutations(groups), _MAX_ORDERS)):
         if number and trial.effort.spent and not known:
             break
         trial.effort.placed(len(groups), len(trial.index.nodes))
-        seated = _place_groups(trial, view, order, height)
+        seated = _place_groups(trial, view, order, height, heeds=heeds and exact)
         if seated is not None:
             return seated
     wide = any(group.need.speaks_of_domains for group in groups)
-    if are_exact(groups) or effort <= 0:
+    if exact or effort <= 0:
         return None
     listed = [(group.members, group.need, group.mask) for group in groups]
     found = (search_by_rules if wide else search)(
@@ -274,8 +282,19 @@ def _some_of(trial: Trial, view: GangView, groups: Sequence[Group]) -> list[Seat
             break
         trial.effort.placed(1, len(trial.index.nodes))
         if group.need.possible:
-            seated += place_group(trial, view, group, partly=True)
+            heeds = _heeds_use(trial) and are_exact([group])
+            seated += place_group(trial, view, group, partly=True, heeds=heeds)
     return seated
+
+
+def _heeds_use(trial: Trial) -> bool:
+    """Whether some node may say what it was measured to use."""
+    return trial.policy.heeds_measured and trial.index.busy.is_any(trial.now)
+
+
+def _is_moved_by_use(trial: Trial, view: GangView, group: Group) -> bool:
+    """Whether it may go elsewhere because of that."""
+    return _choices(trial, view, group.need, heeds=True) != _choices(trial, view, group.need, heeds=False)
 
 
 def groups_of(trial: Trial, view: GangView, members: Sequence[Member]) -> list[Group]:
@@ -309,12 +328,12 @@ def _hardness(need: Need) -> tuple[int, ...]:
 
 
 def _place_groups(
-    trial: Trial, view: GangView, groups: Sequence[Group], height: int
+    trial: Trial, view: GangView, groups: Sequence[Group], height: int, *, heeds: bool
 ) -> tuple[Seated, ...] | None:
     used = set(present_rows(trial, view)) if height > 1 else set[int]()
     seated: list[Seated] = []
     for group in groups:
-        placed = _place_near(trial, view, group, height, used)
+        placed = _place_near(trial, view, group, height, used, heeds=heeds)
         used |= {entry.row for entry in placed}
         seated += placed
         if len(placed) < len(group.members):
@@ -324,7 +343,14 @@ def _place_groups(
 
 
 def _place_near(
-    trial: Trial, view: GangView, group: Group, height: int, used: Set[int], *, partly: bool = False
+    trial: Trial,
+    view: GangView,
+    group: Group,
+    height: int,
+    used: Set[int],
+    *,
+    heeds: bool,
+    partly: bool = False,
 ) -> list[Seated]:
     """Place a group in a domain of this height, over as few domains of the next lower one as it takes.
 
@@ -332,7 +358,7 @@ def _place_near(
     of the gang are; their domains come before others.
     """
     if height <= 1:
-        return place_group(trial, view, group, partly=partly)
+        return place_group(trial, view, group, partly=partly, heeds=heeds)
     level = trial.ledger.network.levels().at(height - 1)
     room = level.sums(pods_fitting(trial.ledger, group.need, group.mask))
     parts = {number: int(room[number]) for number in np.flatnonzero(room).tolist()}
@@ -346,24 +372,27 @@ def _place_near(
         else:
             number = max(parts, key=lambda each: (each in known, parts[each], -each))
         there = Group(left[: parts.pop(number)], group.need, group.mask & level.mask(number))
-        seated += _place_near(trial, view, there, height - 1, used, partly=True)
+        seated += _place_near(trial, view, there, height - 1, used, partly=True, heeds=heeds)
     if len(seated) < len(group.members):  # nodes that are in no domain, or containers that shared cards
         rest = replace(group, members=group.members[len(seated) :])
-        seated += place_group(trial, view, rest, partly=partly)
+        seated += place_group(trial, view, rest, partly=partly, heeds=heeds)
     return seated
 
 
-def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = False) -> list[Seated]:
-    """Place and book the group's members, or as many as fit with ``partly``.
+def place_group(
+    trial: Trial, view: GangView, group: Group, *, partly: bool = False, heeds: bool = False
+) -> list[Seated]:
+    """Place and book the group's members, or as many as fit with ``partly``. ``heeds``: what nodes were
+    measured to use counts.
 
     Without ``partly`` a group that does not fit may also come back in part, with what was tried booked.
     """
     need = group.need
     wanted = len(group.members)
-    cards, order = _choices(trial, view, need)
+    cards, order = _choices(trial, view, need, heeds=heeds)
     rows = candidates(trial.ledger, need, group.mask)
     if need.is_wide:
-        return _place_by_rules(trial, view, group, rows)
+        return _place_by_rules(trial, view, group, rows, heeds=heeds)
     seated: list[Seated] = []
     while len(seated) < wanted:
         nodes = Nodes(trial, view, need, rows)
@@ -380,10 +409,12 @@ def place_group(trial: Trial, view: GangView, group: Group, *, partly: bool = Fa
     return seated
 
 
-def _choices(trial: Trial, view: GangView, need: Need) -> tuple[CardChoice, NodeOrder]:
+def _choices(trial: Trial, view: GangView, need: Need, *, heeds: bool) -> tuple[CardChoice, NodeOrder]:
     """How members of this gang are placed: by their own word, by the rule for the gang, or as ever."""
     profile = profile_of(trial, view)
-    return card_choice(need, trial.policy, profile), node_order(view, need, trial.policy, profile)
+    cards = card_choice(need, trial.policy, profile)
+    order = node_order(view, need, trial.policy, profile)
+    return by_use(cards, order, view, need) if heeds else (cards, order)
 
 
 def _scores(order: NodeOrder, nodes: Nodes) -> Ints:
@@ -396,13 +427,13 @@ def _scores(order: NodeOrder, nodes: Nodes) -> Ints:
     return np.asarray((scores - low) + (liked.max() - liked) * (scores.max() - low + 1), np.int64)
 
 
-def _place_by_rules(trial: Trial, view: GangView, group: Group, rows: Ints) -> list[Seated]:
+def _place_by_rules(trial: Trial, view: GangView, group: Group, rows: Ints, *, heeds: bool) -> list[Seated]:
     """Seat the members one after the other, each where the rules between pods let it in."""
     need, ledger = group.need, trial.ledger
     room, calm = rooms(ledger, need, rows)
     rows, room, calm = rows[room > 0], room[room > 0], calm[room > 0]
     nodes = Nodes(trial, view, need, rows)
-    cards, order = _choices(trial, view, need)
+    cards, order = _choices(trial, view, need, heeds=heeds)
     rank = np.empty(len(rows), np.int64)
     rank[np.lexsort((nodes.ranks(), _scores(order, nodes)))] = np.arange(len(rows))
     there = trial.rows_of(view)

@@ -4,6 +4,7 @@ A policy has two halves, which a pod may name apart: the order of nodes, and the
 :mod:`.place`, :mod:`.pack` and :mod:`.search` ask the same object. No other module knows a policy by name.
 Users name a policy of :data:`TABLE`. What its ``binpack`` means is the operator's choice among :data:`RULES`.
 Where they name none, a rule of the operator's may (:mod:`vc_egpu.core.profiles.table`).
+What nodes measure sits on any of them (:func:`by_use`), as links do.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +16,12 @@ import numpy as np
 
 from vc_egpu.core.books.capacity import AskNeed, Need
 from vc_egpu.core.books.ledger import Ints
+from vc_egpu.core.measured.use import FULL_POINTS, USUAL_POINTS
 from vc_egpu.core.model import policy
 from vc_egpu.core.model.cluster import ShareClass
 from vc_egpu.core.model.gangs import GangView
 from vc_egpu.core.model.policy import Policy
-from vc_egpu.core.placing.nodes import Nodes, fill_up, one_by_one, reach
+from vc_egpu.core.placing.nodes import Nodes, busyness, fill_up, one_by_one, reach, short_of
 from vc_egpu.core.placing.scores import (
     FGD_RULE,
     OURS_RULE,
@@ -178,14 +180,80 @@ class _ByReach:
     otherwise: NodeOrder
 
     def scores(self, nodes: Nodes) -> Ints:
-        scores, classes = self.otherwise.scores(nodes), reach(nodes)
-        if classes is None or not len(scores):
-            return scores
-        from_zero = scores - scores.min()
-        return np.asarray(classes * (from_zero.max() + 1) + from_zero, np.int64)
+        return _first(reach(nodes), self.otherwise.scores(nodes))
 
     def deal(self, nodes: Nodes, scores: Ints, wanted: int) -> dict[int, int]:
         return self.otherwise.deal(nodes, scores, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByIdleCards:
+    """Nodes on whose cards the work finds the compute that it will use, then in another order."""
+
+    otherwise: NodeOrder
+    ask: AskNeed
+    uses_points: int
+
+    def scores(self, nodes: Nodes) -> Ints:
+        return _first(short_of(nodes, self.ask, self.uses_points), self.otherwise.scores(nodes))
+
+    def deal(self, nodes: Nodes, scores: Ints, wanted: int) -> dict[int, int]:
+        return self.otherwise.deal(nodes, scores, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calmest:
+    """Nodes by what is booked and by what is measured: either counts half."""
+
+    otherwise: NodeOrder
+
+    def scores(self, nodes: Nodes) -> Ints:
+        scores, measured = self.otherwise.scores(nodes), busyness(nodes)
+        return scores if measured is None else np.asarray(scores + measured, np.int64)
+
+    def deal(self, nodes: Nodes, scores: Ints, wanted: int) -> dict[int, int]:
+        return self.otherwise.deal(nodes, scores, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfIdleCards:
+    """As another choice, of those cards on which the work finds most of the compute that it will use."""
+
+    otherwise: CardChoice
+    uses_points: int
+
+    @property
+    def card_by_card(self) -> bool:
+        return False
+
+    def best(self, cards: Sequence[Slot], ask: AskNeed, scene: Scene) -> Sequence[Slot]:
+        trial = scene.trial
+        if trial is None or len(cards) <= ask.cards:
+            return self.otherwise.best(cards, ask, scene)
+        row, width = np.array([scene.row], np.int64), scene.ledger.kind.shape[1]
+        points = trial.index.busy.compute(row, width, trial.now, policy.CLOCK_SKEW_S)
+        if points is None:
+            return self.otherwise.best(cards, ask, scene)
+        booked = trial.index.ledger
+        awake = (booked.sharers[scene.row] - booked.asleep[scene.row]).tolist()
+        measured = points[0].tolist()
+        short = dict[int, int]()
+        for slot in cards:
+            new = max(0, slot.sharers - awake[slot.col])  # placed by this decision, and not measured yet
+            short[slot.col] = max(0, measured[slot.col] + self.uses_points * (1 + new) - FULL_POINTS)
+        most = sorted(short.values())[ask.cards - 1]
+        return self.otherwise.best([slot for slot in cards if short[slot.col] <= most], ask, scene)
+
+    def every(self, cards: Sequence[Slot], ask: AskNeed) -> Iterator[Sequence[Slot]]:
+        return self.otherwise.every(cards, ask)
+
+
+def _first(classes: Ints | None, scores: Ints) -> Ints:
+    """The order of the classes, and within each that of the scores."""
+    if classes is None or not len(scores):
+        return scores
+    from_zero = scores - scores.min()
+    return np.asarray(classes * (from_zero.max() + 1) + from_zero, np.int64)
 
 
 def _least_missed(chosen: Sequence[Slot], cards: Sequence[Slot], scene: Scene) -> Sequence[Slot]:
@@ -297,7 +365,23 @@ def _linked(name: str, ruled: str, need: Need) -> bool:
 
 def spreads_out(order: NodeOrder) -> bool:
     """Whether the order gives each member to the node that has the fewest of its gang."""
-    return order is SPREAD.nodes or (isinstance(order, _ByReach) and spreads_out(order.otherwise))
+    if isinstance(order, _ByReach | _ByIdleCards | _Calmest):
+        return spreads_out(order.otherwise)
+    return order is SPREAD.nodes
+
+
+def by_use(cards: CardChoice, order: NodeOrder, view: GangView, need: Need) -> tuple[CardChoice, NodeOrder]:
+    """The same, with busy nodes and cards later where that matters: for shares without guaranteed cores, and
+    where members are spread. The same objects for other work."""
+    if spreads_out(order):
+        order = _Calmest(order)
+    free = [ask for ask in need.asks if not (ask.cores_percent or ask.alone or ask.ask.slice)]
+    if not free:
+        return cards, order
+    uses_points = view.gang.traits.uses_points
+    uses_points = USUAL_POINTS if uses_points is None else uses_points
+    order = _ByIdleCards(order, max(free, key=lambda ask: ask.cards), uses_points)
+    return (_OfIdleCards(cards, uses_points) if len(need.asks) == 1 else cards), order
 
 
 def _asked(name: str, ruled: str, chosen: Policy, default: Placement) -> Placement:

@@ -42,6 +42,8 @@ class Traits:
     """Those of its PodGroup and of any of its pods, in order; :data:`MOST_LABELS` at most."""
     earlier: tuple[str, ...] = ()
     """What earlier runs of the same Job showed, see :mod:`.runs`."""
+    uses_points: int | None = None
+    """How busy earlier runs kept each of their cards, of a hundred, in steps of ten; None: not known."""
 
 
 NO_TRAITS: Final = Traits()
@@ -170,18 +172,34 @@ class Wants:
     """Keys."""
     owner: bool = False
     earlier: bool = False
+    use: bool = False
+    """How busy earlier runs were: no rule asks for it, but what looks at measured use."""
 
     @property
     def nothing(self) -> bool:
         """Whether it asks for none of it."""
-        return not (self.labels or self.owner or self.earlier)
+        return not (self.of_members or self.earlier or self.use)
+
+    @property
+    def of_members(self) -> bool:
+        """Whether it asks for what each member may say otherwise."""
+        return bool(self.labels) or self.owner
 
     def traits(
-        self, owner: str = "", labels: Iterable[tuple[str, str]] = (), earlier: tuple[str, ...] = ()
+        self,
+        owner: str = "",
+        labels: Iterable[tuple[str, str]] = (),
+        earlier: tuple[str, ...] = (),
+        uses_points: int | None = None,
     ) -> Traits:
         """The traits of a gang, as far as they are asked for."""
         kept = tuple(sorted({pair for pair in labels if pair[0] in self.labels})[:MOST_LABELS])
-        found = Traits(owner if self.owner else "", kept, earlier if self.earlier else ())
+        found = Traits(
+            owner if self.owner else "",
+            kept,
+            earlier if self.earlier else (),
+            uses_points if self.use else None,
+        )
         return NO_TRAITS if found == NO_TRAITS else found
 
 

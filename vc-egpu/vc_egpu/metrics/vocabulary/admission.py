@@ -34,6 +34,10 @@ HYPERNODES_WRONG: Final = _process(
     "egpu_hypernodes_wrong", "gauge", (),
     "HyperNodes of which something is left out. The log and `kubectl egpu doctor` say what is wrong.",
 )  # fmt: skip
+NODES_MEASURED: Final = _process(
+    "egpu_nodes_measured", "gauge", (),
+    "Nodes of which it is known how busy they were lately. Placement looks at it.",
+)  # fmt: skip
 ENVIRONMENTS_BROKEN: Final = _process(
     "egpu_admission_environments_broken", "gauge", (),
     "1: the table of what software needs cannot be read now, the last good one stays in force.",
@@ -111,6 +115,7 @@ PROCESS: Final = (
     REACTION_SECONDS,
     MIRROR_BEHIND_SECONDS,
     HYPERNODES_WRONG,
+    NODES_MEASURED,
     ENVIRONMENTS_BROKEN,
     PLACEMENT_BROKEN,
     GANGS_PLACED,

@@ -224,15 +224,22 @@ def _since(value: str) -> float:
 
 
 def says_the_same(before: Document, now: Document) -> bool:
-    """Whether two versions of a node differ only in what no decision reads (heartbeats, images)."""
+    """Whether two versions of a node differ only in what no decision reads (heartbeats, images).
+
+    What it was measured to use is read apart.
+    """
     old, new = before["metadata"], now["metadata"]
     return (
-        old.get("annotations") == new.get("annotations")
+        _without_use(old.get("annotations")) == _without_use(new.get("annotations"))
         and old.get("labels") == new.get("labels")
         and before.get("spec") == now.get("spec")
         and (before.get("status") or {}).get("allocatable") == (now.get("status") or {}).get("allocatable")
         and _is_ready(before.get("status") or {}) is _is_ready(now.get("status") or {})
     )
+
+
+def _without_use(annotations: Mapping[str, str] | None) -> Mapping[str, str]:
+    return {key: text for key, text in (annotations or {}).items() if key != names.NODE_USE}
 
 
 def _is_ready(status: Document) -> bool:

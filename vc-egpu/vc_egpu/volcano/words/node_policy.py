@@ -24,6 +24,7 @@ Its ``policy.yaml``, which all nodes share::
       suspendSeveralProcesses: false   # also pods whose several processes on the GPU may talk to each other
       resumeRoomS: 60            # a pod that finds no room on its cards for so long could not be resumed
       migOnDemand: false         # in mode mig: instances are made for containers, and removed after them
+      measuredUse: true          # the node says how busy it was, for placement: docs/placement.md
     nodes:
       gpu-7: {coreRatio: 1.5}    # over the defaults, for this node
 """
@@ -75,6 +76,7 @@ class Policy(BaseModel):
     suspend_several_processes: bool = False
     resume_room_s: Annotated[float, Field(ge=0.0, le=3600.0)] = 60.0
     mig_on_demand: Annotated[bool, Field(strict=True)] = False
+    measured_use: Annotated[bool, Field(strict=True)] = True
 
     @model_validator(mode="after")
     def _class_has_more(self) -> Self:

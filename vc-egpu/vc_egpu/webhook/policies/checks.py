@@ -541,7 +541,8 @@ def _node_taints(identities: Identities) -> Json:
 
 def _node_cards(identities: Identities) -> Json:
     # Which agent writes which Node: see _nodes.
-    text = f"{quoted((names.NODE_CARDS, names.NODE_SUSPENSION, names.NODE_RESIZES))}.exists(a, "
+    written = (names.NODE_CARDS, names.NODE_SUSPENSION, names.NODE_RESIZES, names.NODE_USE)
+    text = f"{quoted(written)}.exists(a, "
     text += "object.metadata.?annotations[?a] != (oldObject == null ? optional.none() : "
     text += "oldObject.metadata.?annotations[?a]))"
     return policy(
@@ -552,8 +553,8 @@ def _node_cards(identities: Identities) -> Json:
         validations=[
             (
                 f"{is_by(identities.node_agents)} || '{SUPERUSERS}' in request.userInfo.?groups.orValue([])",
-                f"metadata.annotations: {names.NODE_CARDS}, {names.NODE_SUSPENSION} and {names.NODE_RESIZES} "
-                "are written by the node's agent alone",
+                f"metadata.annotations: {', '.join(written[:-1])} and {written[-1]} are written by the "
+                "node's agent alone",
             ),
         ],
     )

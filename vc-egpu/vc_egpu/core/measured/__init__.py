@@ -1,0 +1,1 @@
+"""What nodes were measured to use lately: see the README."""
