@@ -1,6 +1,8 @@
 """The guard of a node's shares: its settings, and why it lets no pod in."""
 
 import platform
+import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +10,10 @@ import pytest
 from unit.node.built import ELF
 from vc_egpu.volcano.words.node_policy import Policy, PolicyError, parse_policy
 from vc_egpu_node.cards.monitor import Observation
-from vc_egpu_node.guard import protection_of, timings_of
+from vc_egpu_node.containers.cdi import GrantFolder
+from vc_egpu_node.guard import Guard, Protection, protection_of, timings_of
 from vc_egpu_node.isolation.control import Timings
+from vc_egpu_node.isolation.limits_door import SOCKET_NAME
 from vc_egpu_node.settings.config import Settings, parse_flags
 from vc_egpu_node.vendors.nvidia.bundle import bundle
 
@@ -71,3 +75,23 @@ def test_a_test_build_is_used_and_named(tmp_path: Path, source: Path) -> None:
     assert guard.problem == f"{source} is a test build: programs can choose their own limits"
     source.write_bytes(here)
     assert protection_of(settings, NVIDIA, policy=Policy, observation=Observation).problem == ""
+
+
+def test_the_door_for_the_runtimes_hook_is_open_while_the_agent_works(tmp_path: Path, source: Path) -> None:
+    settings = Settings("n", tmp_path, library=source, state_dir=tmp_path / "s", run_dir=tmp_path / "r")
+    source.write_bytes(ELF[:-2] + {"x86_64": 62, "aarch64": 183}[platform.machine()].to_bytes(2, "little"))
+    protection = protection_of(settings, NVIDIA, policy=Policy, observation=Observation)
+    assert "egpu-limits is not next to the library" in protection.no_driver_limits(["GPU-1"])
+    (tmp_path / "s" / "containers").mkdir(parents=True, exist_ok=True)
+    grants = GrantFolder(tmp_path / "cdi", tmp_path / "s" / "containers", protection.isolation)
+    guard = Guard(protection.isolation, grants, None, None)
+    door = tmp_path / "r" / SOCKET_NAME
+    guard.start()
+    assert stat.filemode(door.stat().st_mode) == "srw-------", "only the host's root may ask"
+    with socket.socket(socket.AF_UNIX) as hook:
+        hook.connect(str(door))
+        hook.sendall(b"nobody 1\n")
+        assert hook.recv(200) == b"the node agent knows of no such container\n"
+    guard.stop()
+    assert not door.exists()
+    assert Protection().no_driver_limits([]) == "this agent has no means for it"
