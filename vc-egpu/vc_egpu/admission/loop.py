@@ -185,6 +185,8 @@ class Loop:
             self._decide()
             self._drive()
         self._tick()
+        if self._parts.log is not None:
+            self._parts.log.turn(self._mirror.snapshot, time.monotonic(), time.time())
         self._inbox.turned(began, time.monotonic())
 
     def _wait_s(self) -> float:

@@ -19,6 +19,7 @@ from vc_egpu.admission.intake.watch_gaps import MissingGroups
 from vc_egpu.admission.kept import earlier_runs, moves, usual_work
 from vc_egpu.admission.kept.keeper import Keeper
 from vc_egpu.admission.leader import HealthyClock, Leadership, UntilEnded
+from vc_egpu.admission.recording.log import Log
 from vc_egpu.admission.settings import Settings
 from vc_egpu.admission.state.mirror import Mirror
 from vc_egpu.admission.taints import Taints
@@ -79,6 +80,8 @@ class Parts:
     moves: Keeper[moves.Moves]
     runs: Keeper[earlier_runs.Runs]
     taints: Taints
+    log: Log | None
+    """What comes and ends is written there; None: nowhere."""
     until: UntilEnded
     """No write begins once this has ended."""
     verdicts: Verdicts = field(default_factory=Verdicts)
@@ -133,6 +136,7 @@ class Parts:
             moves=Keeper(fenced, settings.namespace, moves.FORM),
             runs=Keeper(fenced, settings.namespace, earlier_runs.FORM),
             taints=Taints(fenced, work.figures.emptied),
+            log=Log(settings.record, settings.record_mib) if settings.record is not None else None,
             clock=others.clock or HealthyClock(leadership, fresh_s),
             until=until,
             needs=needs_file.followed(settings.environments),
@@ -148,5 +152,7 @@ class Parts:
         self.moves.stop()
         self.runs.stop()
         self.taints.stop()
+        if self.log is not None:
+            self.log.stop()
         self.events.stop()
         self.collector.end()

@@ -22,6 +22,7 @@ _BINPACK: Final = "what the placement policy binpack means: see docs/placement.m
 LEASE_NAME: Final = "vc-egpu-admission"
 DEFAULT_PORT: Final = 9446
 _LONGEST_LABEL: Final = 317
+_MOST_RECORD_MIB: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,10 @@ class Settings:
     """The table of how work is placed."""
     network_levels: tuple[str, ...] = ()
     """Node labels that name the levels of the network, the nearest one first: rack, block, zone."""
+    record: Path | None = None
+    """Where it is written what comes and ends; None: nowhere."""
+    record_mib: int = 64
+    """So large is that file at most, and the one before it."""
     drain: bool = False
     drain_direct: bool = False
     verbose: bool = False
@@ -135,7 +140,7 @@ def parser() -> argparse.ArgumentParser:
         default="on",
         help="off: no page /metrics/shares, which has three series for each share",
     )
-    for add in (_add_growth, _add_moves, _add_drains):
+    for add in (_add_growth, _add_moves, _add_record, _add_drains):
         add(flags)
     flags.add_argument("-v", "--verbose", action="store_true")
     return flags
@@ -231,6 +236,26 @@ def _hours(text: str) -> tuple[int, int]:
     if not (sign and begin.isdecimal() and end.isdecimal() and int(begin) < 24 and int(end) <= 24):
         raise argparse.ArgumentTypeError(f"{text!r} is not FROM-TO, as 22-6")
     return int(begin), int(end)
+
+
+def _add_record(parser: argparse.ArgumentParser) -> None:
+    """What came and what ended, for a simulator."""
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="while it leads, write what comes and what ends to this file, for vc-egpu sim --recorded; when "
+        "it is full it goes aside as FILE.1",
+    )
+    parser.add_argument(
+        "--record-mib", type=_whole_mib, default=64, help="so large is FILE at most, and FILE.1"
+    )
+
+
+def _whole_mib(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_RECORD_MIB:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to {_MOST_RECORD_MIB}")
+    return int(text)
 
 
 def _add_drains(parser: argparse.ArgumentParser) -> None:
@@ -341,6 +366,8 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         environments=flags.environments,
         placement=flags.placement_rules,
         network_levels=flags.network_levels,
+        record=flags.record,
+        record_mib=flags.record_mib,
         drain=flags.drain,
         drain_direct=flags.drain_direct,
         verbose=flags.verbose,

@@ -32,6 +32,10 @@ class Work:
     """From the moment when all members have their places; None: it never ends."""
     owner: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    least: int | None = None
+    """So many members start together; None: all of them."""
+    single: bool = False
+    """Members are placed one by one above that."""
 
     @property
     def shapes(self) -> list[PodShape]:
@@ -49,6 +53,10 @@ class Load:
     queues: tuple[Queue, ...] = (Queue(QUEUE),)
     begin: Snapshot | None = None
     """What is there already: its pods hold their cards, its gangs wait. ``nodes`` are then added to it."""
+    ends: Mapping[str, float] = field(default_factory=dict)
+    """When gangs end that run at the begin, by key; others of them never do."""
+    lifetimes: Mapping[str, float] = field(default_factory=dict)
+    """How long gangs run that wait at the begin, by key; others of them never end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ from rich.table import Table
 from vc_egpu.core.model.policy import BEST_FIT, BINPACK_RULES, FGD, FULLEST, OURS, Mix
 from vc_egpu.core.profiles.table import NO_RULES
 from vc_egpu.core.profiles.table import Table as Profiles
+from vc_egpu.report.recorded.rows import RecordError
 from vc_egpu.report.snapshot_codec import SnapshotError, from_json
 from vc_egpu.sim.curves import Point, Sampler
 from vc_egpu.sim.load import Draw, Load, works_of
 from vc_egpu.sim.openb import mix_of
 from vc_egpu.sim.output import CSV, FORMATS, ExtraMissingError, summary_row, write
+from vc_egpu.sim.recorded.load import load_of as load_of_record
 from vc_egpu.sim.replay import Replay, Terms
 from vc_egpu.sim.table import CARD_MILLI, TableError, nodes_of, pods_of
 from vc_egpu.volcano.profiles.file import read_profiles
@@ -54,6 +56,11 @@ def parser() -> argparse.ArgumentParser:
         "--pods", type=Path, help="table of pods: name,cpu_milli,memory_mib,num_gpu,gpu_milli,..."
     )
     flags.add_argument("--snapshot", type=Path, help="what is there at the begin: a saved /v1/snapshot")
+    flags.add_argument(
+        "--recorded",
+        type=Path,
+        help="what came to a live cluster and ended: a file of vc-egpu admission --record",
+    )
     flags.add_argument(
         "--policies",
         type=_names,
@@ -103,11 +110,20 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def load_of(flags: argparse.Namespace, seed: int) -> tuple[Load, Mix]:
     """The cluster and its work, and how often each class comes. Raises ``OSError`` and ``ValueError``."""
+    if flags.recorded is not None:
+        if flags.nodes or flags.pods or flags.snapshot or flags.drawn or flags.known_mix:
+            raise TableError(
+                "--recorded brings its nodes, its work and its times: no table, nothing is drawn"
+            )
+        load, note = load_of_record(flags.recorded)
+        if note:
+            print(f"vc-egpu sim: {note}", file=sys.stderr)  # noqa: T201
+        return load, Mix()
     begin = from_json(flags.snapshot.read_bytes()) if flags.snapshot else None
     nodes = nodes_of(flags.nodes) if flags.nodes else []
     pods = pods_of(flags.pods) if flags.pods else []
     if begin is None and not nodes:
-        raise TableError("name --nodes, or a --snapshot")
+        raise TableError("name --nodes, a --snapshot or what was --recorded")
     draw = Draw(seed, max(flags.interval_s, 1e-6), flags.lifetime_s, again=flags.drawn)
     return Load(tuple(nodes), tuple(works_of(pods, draw)), begin=begin), mix_of(pods)
 
@@ -200,10 +216,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                     points += sampler.points
                     rows.append(summary_row(policy, seed, figures_of(replay)))
         Console().print(_table(rows))
-        title = f"Placement of {flags.pods.name if flags.pods else 'what waits'}"
+        played = flags.pods or flags.recorded
+        title = f"Placement of {played.name if played else 'what waits'}"
         for path in write(flags.out, flags.format, points, rows, title) if flags.out else ():
             print(path)  # noqa: T201
-    except (OSError, TableError, SnapshotError, ProfilesError, ExtraMissingError) as error:
+    except (OSError, TableError, SnapshotError, RecordError, ProfilesError, ExtraMissingError) as error:
         print(f"vc-egpu sim: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_INPUT
     return 0

@@ -125,7 +125,7 @@ class Replay:
                 state.put_gang(gang)
             for pod in load.begin.pods.values():
                 state.put_pod(pod)
-            self._take_over(load.begin.gangs)
+            self._take_over(load.begin.gangs, load)
         known = self.world.snapshot().queues
         for queue in (*load.queues, *(Queue(work.queue) for work in load.works)):
             if queue.name not in known:
@@ -134,18 +134,24 @@ class Replay:
         for node in load.nodes:
             state.put_node(node)
 
-    def _take_over(self, keys: Iterable[str]) -> None:
-        """Gangs of the snapshot that wait. Nobody knows how long they would run: they never end."""
+    def _take_over(self, keys: Iterable[str], load: Load) -> None:
+        """Gangs of the snapshot. Those of which nobody knows how long they would run never end."""
         index = self.index
         for key in sorted(keys):
             view = index.view(key)
+            gang = view.gang
             if view.waiting:
                 tasks = tuple((member.key, 1, member.shape) for member in view.waiting)
                 milli = sum(_milli(member.shape) for member in view.waiting)
-                gang = view.gang
-                self._works[key] = work = Work(key, tasks, milli, gang.queue, gang.share_class)
+                lifetime_s = load.lifetimes.get(key)
+                work = Work(key, tasks, milli, gang.queue, gang.share_class, lifetime_s=lifetime_s)
+                self._works[key] = work
                 self._came[key] = self.world.now
                 self._wait(work)
+            elif key in load.ends:
+                self._works[key] = Work(key, (), 0, gang.queue, gang.share_class)
+                end = self.world.engine.at(max(self.world.now, load.ends[key]), _end_of(self, key))
+                self._running[key] = (self.world.now, end)
 
     def _come(self, work: Work) -> None:
         now = self.world.now
@@ -154,8 +160,11 @@ class Replay:
         self.totals.arrived_milli += work.gpu_milli
         self._learn(seen(self.experience, work.shapes))
         members = sum(count for _, count, _ in work.tasks)
+        least = members if work.least is None else min(work.least, members)
         traits = self._terms.profiles.wants.traits(work.owner, work.labels.items())
-        gang = Gang(work.key, work.key, work.queue, work.share_class, 0, members, now, traits=traits)
+        gang = Gang(
+            work.key, work.key, work.queue, work.share_class, 0, least, now, traits=traits, single=work.single
+        )
         self.world.submit(gang, work.tasks)
         self._wait(work)
         self._decide([work.key])
