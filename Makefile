@@ -202,8 +202,11 @@ bench-openb: venv ## measure placement on the openb traces in OPENB_DIR (TRACES,
 bench-churn: venv ## measure placement on the openb traces with departures (OPENB_DIR, also LOADS, PART, HOURS)
 	@$(PY) e2e/bench_churn.py
 .PHONY: bench-day
-bench-day: venv ## play a day of inference and training in the simulator, with and without sharing (SEED, NODES, HOURS)
+bench-day: venv ## play a day of inference and training in the simulator, with and without sharing (SEEDS, NODES, HOURS, OPENB_DIR)
 	@$(PY) e2e/bench_day.py
+.PHONY: bench-reports
+bench-reports: venv ## measure the report of 2,000 services over 90 days, from Parquet (DAYS, SERVICES, ROUNDS)
+	@$(PY) e2e/bench_reports.py
 .PHONY: bench-defrag
 bench-defrag: venv ## measure moves on the full openb cluster (OPENB_DIR, also TRACES, SEEDS, POLICIES, RULES, PART)
 	@$(PY) e2e/bench_defrag.py

@@ -135,8 +135,8 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
     "vc_egpu.sim": (
         "engine",
         "world",
-        "day",
         "table",
+        "day",
         "load",
         "recorded",
         "replay",

@@ -1,15 +1,16 @@
 """A day on a cluster, under one way to hand out cards. The live ``decide`` places, evicts and lets wait.
 
-A replica works for :data:`REPLICA_CORES` percent of a card's time at most, as it was sized.
+A replica works for :data:`REPLICA_CORES` percent of a card's time at most, as it was sized. On a whole card
+it may fill the card instead, and then does the work of several: ``Way.replica_cores``.
 An autoscaler looks each minute. A new replica serves after :data:`START_S`. Training in the gaps of inference
 gets the time that inference leaves on its card, less :data:`LOSS`. The slowest member sets a Job's pace.
 """
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from vc_egpu.core.model.cluster import (
     Card,
@@ -18,6 +19,7 @@ from vc_egpu.core.model.cluster import (
     Gang,
     Node,
     NodeName,
+    Pod,
     PodPhase,
     PodShape,
     Queue,
@@ -27,7 +29,7 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.sim.day.traffic import DAY_S, Day, Service, Training
-from vc_egpu.sim.world import World
+from vc_egpu.sim.world import Tasks, World
 
 MODEL: Final = "h20"
 CARD_MIB: Final = 98304
@@ -36,6 +38,8 @@ REPLICA_MIB: Final = CARD_MIB // 4
 TRAINING_MIB: Final = CARD_MIB // 2
 STEP_S: Final = 10.0
 SCALED_EACH_S: Final = 60.0
+ASKED_EACH_S: Final = 600.0
+"""The decision is asked when something changed, and so often where nothing did."""
 START_S: Final = 60.0
 """From a place to the first answer: the model is loaded."""
 DOWN_AFTER_S: Final = 600.0
@@ -58,13 +62,23 @@ class Way:
     """Inference gets shares and training what they leave, instead of whole cards for all."""
     priority: bool
     """Inference is high and training low, instead of neither."""
+    replica_cores: int = REPLICA_CORES
+    """What one replica may take of its card's time, in percent. More means fewer replicas."""
+    loss: float = LOSS
+
+    @property
+    def power(self) -> float:
+        """Requests that a replica serves, by those that one of :data:`REPLICA_CORES` does."""
+        return self.replica_cores / REPLICA_CORES
 
 
 WAYS: Final = (
     Way("whole cards", shares=False, priority=False),
     Way("whole cards, with priority", shares=False, priority=True),
     Way("shares, with priority", shares=True, priority=True),
+    Way("whole cards, with priority, filled", shares=False, priority=True, replica_cores=100),
 )
+"""The last one is the best that whole cards can do: replicas that would do with a part fill their card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +146,8 @@ class _Replicas:
     """A service's replicas, its queue of requests, and what it needed lately."""
 
     service: Service
+    power: float
+    """See :attr:`Way.power`."""
     keys: list[str] = field(default_factory=list)
     ready_at: dict[str, float] = field(default_factory=dict)
     backlog_s: float = 0.0
@@ -144,7 +160,7 @@ class _Replicas:
     def needed(self, now: float) -> int:
         """Replicas for what comes now, and for what waits within a minute."""
         load = self.service.load(now) / BUSY + self.backlog_s / SCALED_EACH_S
-        need = max(1, math.ceil(load - 1e-9))
+        need = max(1, math.ceil(load / self.power - 1e-9))
         self.wanted.append((now, need))
         while self.wanted[0][0] < now - DOWN_AFTER_S:
             self.wanted.popleft()
@@ -161,17 +177,39 @@ class _Run:
     runs: bool = False
 
 
+class Cluster(Protocol):
+    """What a day is played on: the simulator's :class:`World`, or a real one in fast motion."""
+
+    @property
+    def now(self) -> float:
+        """Seconds of the day."""
+
+    def tick(self, seconds: float) -> None:
+        """Let time pass."""
+
+    def submit(self, gang: Gang, tasks: Tasks) -> None:
+        """A gang whose members come back when they were evicted."""
+
+    def finish(self, key: str) -> None:
+        """The gang is done, and goes."""
+
+    def settle(self) -> object:
+        """Have everything decided and carried out."""
+
+    def pods_of(self, key: str) -> Sequence[Pod]:
+        """The gang's pods."""
+
+
 class Played:
     """One day under one way."""
 
-    def __init__(self, today: Day, way: Way, nodes: int, cards_per_node: int = 8) -> None:
+    def __init__(
+        self, today: Day, way: Way, nodes: int, cards_per_node: int = 8, cluster: Cluster | None = None
+    ) -> None:
         self._way = way
         self.outcome = Outcome(way, nodes * cards_per_node, jobs=len(today.training))
-        self._world = World(Policy(unnamed_model_unlimited=True), {MODEL: CARD_MIB})
-        for number in range(nodes):
-            self._world.put_node(_node(number, cards_per_node))
-        self._world.put_queue(Queue(_EVERYTHING))
-        self._services = [_Replicas(service) for service in today.services]
+        self._world = cluster or _on_paper(nodes, cards_per_node)
+        self._services = [_Replicas(service, way.power) for service in today.services]
         self._to_come = deque(today.training)
         self._runs: dict[str, _Run] = {}
         self._changed = True
@@ -184,7 +222,7 @@ class Played:
             if is_minute:
                 self._scale(now)
             self._arrive(now)
-            if self._changed or is_minute:
+            if self._changed or step % round(ASKED_EACH_S / STEP_S) == 0:
                 self._world.settle()
                 self._changed = False
                 self._look(now)
@@ -228,7 +266,7 @@ class Played:
 
     def _inference(self) -> CardAsk:
         if self._way.shares:
-            return CardAsk("main", MODEL, 1, REPLICA_MIB, REPLICA_CORES)
+            return CardAsk("main", MODEL, 1, REPLICA_MIB, self._way.replica_cores)
         return CardAsk("main", MODEL, 1, CARD_MIB, 100, whole=True)
 
     def _training(self) -> CardAsk:
@@ -277,15 +315,15 @@ class Played:
         """Requests of one step; how long the last one waits. ``used``: by card, its part of the time."""
         serving = [key for key in replicas.keys if replicas.ready_at.get(key, math.inf) <= now]
         load = replicas.service.load(now)
-        room_s, asked_s = len(serving) * STEP_S, replicas.backlog_s + load * STEP_S
+        room_s, asked_s = len(serving) * STEP_S * self._way.power, replicas.backlog_s + load * STEP_S
         served_s = min(room_s, asked_s)
         replicas.busy = served_s / room_s if room_s else 0.0
         replicas.backlog_s = asked_s - served_s
-        wait_s = replicas.backlog_s / max(1, len(serving))
+        wait_s = replicas.backlog_s / (max(1, len(serving)) * self._way.power)
         whole_s = math.ceil(wait_s - 1e-9)
         self.outcome.waits[whole_s] = self.outcome.waits.get(whole_s, 0.0) + load * STEP_S
         for key in replicas.keys:
-            part = REPLICA_CORES / 100 * replicas.busy if key in serving else 0.0
+            part = self._way.replica_cores / 100 * replicas.busy if key in serving else 0.0
             for card in self._cards(key):
                 used[card] = used.get(card, 0.0) + part
         return wait_s
@@ -293,7 +331,7 @@ class Played:
     def _train(self, key: str, cards: list[CardId], used: Mapping[CardId, float]) -> float:
         """One step of a Job; cards' worth of work that it did in it."""
         run = self._runs[key]
-        pace = min(_left(used, card) for card in cards)
+        pace = min(_left(used, card, self._way.loss) for card in cards)
         before_s = run.done_s
         run.done_s = min(run.job.work_s, run.done_s + pace * STEP_S)
         if run.done_s - run.saved_s >= CHECKPOINT_S:
@@ -311,9 +349,17 @@ class Played:
         run.saved_s = done_s
 
 
-def _left(used: Mapping[CardId, float], card: CardId) -> float:
+def _left(used: Mapping[CardId, float], card: CardId, loss: float) -> float:
     """The part of a card's time that inference leaves; all of it where none is there."""
-    return 1.0 if card not in used else max(0.0, 1 - used[card] - LOSS)
+    return 1.0 if card not in used else max(0.0, 1 - used[card] - loss)
+
+
+def _on_paper(nodes: int, cards: int) -> World:
+    world = World(Policy(unnamed_model_unlimited=True), {MODEL: CARD_MIB})
+    for number in range(nodes):
+        world.put_node(_node(number, cards))
+    world.put_queue(Queue(_EVERYTHING))
+    return world
 
 
 def _node(number: int, cards: int) -> Node:
