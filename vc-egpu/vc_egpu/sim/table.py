@@ -130,8 +130,9 @@ def _pod(cells: "_Cells") -> PodRow:
     asks: tuple[CardAsk, ...] = ()
     if cards and milli:
         memory = cells.whole("gpu_memory_milli", at_most=CARD_MILLI, default=milli)
-        cores = 0 if memory == milli else -(-milli // 10)  # only then do the two differ
-        asks = (CardAsk("main", MODEL, cards, max(1, memory), cores, whole=milli == CARD_MILLI),)
+        whole = milli == CARD_MILLI
+        cores = 0 if memory == milli and not whole else -(-milli // 10)  # only then do the two differ
+        asks = (CardAsk("main", MODEL, cards, max(1, memory), cores, whole=whole),)
     models = tuple(sorted({model for model in cells.text("gpu_spec", default="").split("|") if model}))
     shape = PodShape(
         asks=asks,
