@@ -52,6 +52,8 @@ class MeasuredRows:
         fresh = self._fresh(rows, now, skew_s)
         if not fresh.any():
             return None
+        if width == self._compute.shape[1] and fresh.all():
+            return np.asarray(self._compute.take(rows, 0), np.int64)
         found = np.full((len(rows), width), UNKNOWN, np.int64)
         known, cards = rows[fresh], min(width, self._compute.shape[1])
         found[fresh, :cards] = self._compute[known, :cards]
@@ -67,9 +69,9 @@ class MeasuredRows:
         return found
 
     def _fresh(self, rows: Ints, now: float, skew_s: float) -> Flags:
-        inside = rows < len(self._at)
-        at = np.full(len(rows), _NEVER)
-        at[inside] = self._at[rows[inside]]
+        at = self._at.take(rows, mode="clip")
+        if len(rows) and int(rows.max()) >= len(self._at):
+            at[rows >= len(self._at)] = _NEVER
         return np.asarray((at >= now - OLD_AFTER_S) & (at <= now + skew_s), np.bool_)
 
     def _make_room(self, rows: int, width: int) -> None:

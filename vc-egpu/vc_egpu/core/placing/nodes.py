@@ -62,13 +62,20 @@ def short_of(nodes: Nodes, ask: AskNeed, uses_points: int) -> Ints | None:
     points = trial.index.busy.compute(rows, ledger.kind.shape[1], trial.now, CLOCK_SKEW_S)
     if points is None:
         return None
-    short = points + (uses_points - FULL_POINTS)
-    new = ledger.sharers[rows] - trial.index.ledger.sharers[rows]
-    short += np.maximum(new, 0) * uses_points  # placed by this decision, and not measured yet
-    np.clip(short, 0, FULL_POINTS, out=short)
-    is_open = (ledger.kind[rows] == ask.kind) & ledger.usable[rows] & (ledger.alone[rows] == 0)
-    is_open &= ledger.memory_cap[rows] - ledger.memory_used[rows] >= ask.memory_mib
-    short[~is_open] = FULL_POINTS
+    short = points
+    short += uses_points - FULL_POINTS
+    if ledger.signature != trial.index.ledger.signature:
+        new = ledger.sharers.take(rows, 0) - trial.index.ledger.sharers.take(rows, 0)
+        short += np.maximum(new, 0) * uses_points  # placed by this decision, and not measured yet
+    np.maximum(short, 0, out=short)
+    free = ledger.memory_cap.take(rows, 0)
+    free -= ledger.memory_used.take(rows, 0)
+    is_shut = free < ask.memory_mib
+    is_shut |= ledger.kind.take(rows, 0) != ask.kind
+    is_shut |= ~ledger.usable.take(rows, 0)
+    is_shut |= ledger.alone.take(rows, 0) != 0
+    short[is_shut] = FULL_POINTS
+    np.minimum(short, FULL_POINTS, out=short)
     last = min(ask.cards, short.shape[1]) - 1
     found = short.min(axis=1) if not last else np.partition(short, last, axis=1)[:, last]
     return found if len(found) and found.min() < found.max() else None
