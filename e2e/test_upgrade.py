@@ -5,29 +5,26 @@ Both by the commands of docs/operator.md, on a cluster of its own.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import yaml
 from image.build import build as build_image
 from localcluster import ClusterSpec, LocalCluster
 from outcomes import disturb
+from outcomes.busy import RESTART_ON_FAILURE, held, load
 from outcomes.release import NoHistoryError, Release, image_of
 from outcomes.submitter import Submitter
-from outcomes.workload import Json, Task, deployment, job, pod, shares
-from outcomes.world import World, capability, world
+from outcomes.workload import Json, Task, job, shares
+from outcomes.world import World, world
 from stack.fakes import nvml_state
 from stack.install import NAMESPACE, OVERLAY, Stack
 from stack.kit import is_gated, is_running
 from stack.removal import CLUSTER_WIDE, gated, listed, of_ours, remove
 from vc_egpu.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, VOLCANO_JOBS
-from vc_egpu.volcano.words import names
 
 FIRST: Final = "7c2385d25334400faf21aeaced3fc56f70d21a43"
 """The first version that passed the demo."""
-RESTART_ON_FAILURE: Final = tuple(
-    {"event": event, "action": "RestartJob"} for event in ("PodFailed", "PodEvicted")
-)
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1200)]
 
 
@@ -52,20 +49,6 @@ def old_stack(first: Release) -> Iterator[Stack]:
         yield stack
 
 
-def held(here: World) -> dict[str, Any]:
-    """What each running pod of the load has: cards, restarts, and what its container says."""
-    restarts = here.restarts()
-    return {
-        found["metadata"]["uid"]: (
-            found["metadata"]["annotations"][names.CARDS],
-            restarts[found["metadata"]["uid"]],
-            here.inside(name, 'printf %s "$EGPU_CARDS"'),
-        )
-        for name, found in here.pods().items()
-        if is_running(found) and not name.startswith("small-")
-    }
-
-
 def upgrade(stack: Stack) -> None:
     """As docs/operator.md says."""
     stack.kit.kubectl("delete", "priorityclass", "egpu-low", "--ignore-not-found")
@@ -73,22 +56,6 @@ def upgrade(stack: Stack) -> None:
     for kind in ("deployment", "daemonset"):
         for name in stack.kit.kubectl("get", kind, "-n", NAMESPACE, "-o", "name").stdout.split():
             stack.kit.kubectl("rollout", "status", name, "-n", NAMESPACE, "--timeout=110s")
-
-
-def load(here: World) -> None:
-    """Gangs on shared cards, a service, a bare pod; one gang waits for cards, one for its cap."""
-    small = here.add_queue("small", capability=capability(shares=2))
-    here.submit(job("train", Task(shares(40_000, 100), replicas=6, priority="low"), queue=here.queue))
-    here.runs("train", 6)
-    here.submit(job("infer", Task(shares(30_000, 50), replicas=2, priority="high"), queue=here.queue))
-    here.submit(deployment("web", 2, shares(10_000, 10), queue=small, priority="high"))
-    here.submit(pod("alone", shares(5_000, 5), queue=here.queue))
-    for name, members in (("infer", 2), ("web", 2), ("alone", 1)):
-        here.runs(name, members)
-    here.submit(job("capped", Task(shares(1000), replicas=2), queue=small))
-    here.submit(job("large", Task(shares(), replicas=5), queue=here.queue))
-    here.waits("capped", "WaitingForQuota")
-    here.waits("large", "WaitingForCards")
 
 
 def test_upgrade_under_load_and_removal(old_stack: Stack, first: Release) -> None:
