@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -266,8 +266,7 @@ def gains(world: World) -> Found:
         unshared, used = sum(map(held_of, on_it)), max(map(held_of, on_it))
         saved = unshared - used
         suspension = min(sum(map(suspended_of, on_it)), saved)
-        demand = sum(part_of(share) * active_of(share) for share in on_it)
-        oversold = min(max(demand - card["seconds"], 0.0), saved - suspension)
+        oversold = min(max(promised_of(on_it) - card["seconds"], 0.0), saved - suspension)
         high = any(share["class"] == "high" and active_of(share) > 0 for share in on_it)
         low = sum(active_of(share) for share in on_it if share["class"] == "low")
         together = min(low, saved - suspension - oversold) if high else 0.0
@@ -279,6 +278,19 @@ def gains(world: World) -> Found:
         ):  # fmt: skip
             row[f"{name}_card_hours"] += value / 3600
     return {key: dict(row) for key, row in sums.items()}
+
+
+def promised_of(on_it: Sequence[Row]) -> float:
+    """Seconds of a card that its shares were promised: its memory, or the compute of one of the two sides."""
+    low = [share for share in on_it if share["class"] == "low"]
+    first = [share for share in on_it if share["class"] != "low"]
+    return max(
+        sum(part_of(share, "memory") * active_of(share) for share in on_it),
+        *(
+            sum((share["cores_granted_ratio"] or 0.0) * active_of(share) for share in side)
+            for side in (low, first)
+        ),
+    )
 
 
 # --- costs ----------------------------------------------------------------------------------------
@@ -294,14 +306,14 @@ def charges(world: World, price: Callable[[str, str, str], tuple[float, float, f
         rest = card["seconds"]
         first = [share for share in card["shares"] if share["class"] != "low"]
         low = [share for share in card["shares"] if share["class"] == "low"]
-        demand = sum(part_of(share) * active_of(share) for share in card["shares"])
+        promised = promised_of(card["shares"])
         for group in (first, low):
             asked = sum(part_of(share) * active_of(share) for share in group)
             scale = min(1.0, rest / asked) if asked else 0.0
             for share in group:
                 category = (
                     "low" if share["class"] == "low"
-                    else "oversold" if demand > card["seconds"]
+                    else "oversold" if promised > card["seconds"]
                     else "reserved" if part_of(share) >= 1 else "shared"
                 )  # fmt: skip
                 key = (

@@ -1,7 +1,8 @@
 -- The hours that all reports read. Beforehand there are: usage_hourly and queue_hourly (the contract, each row once),
 -- calendar (each hour with its local hour and weekday), services (the lasting name of each gang and pod), tenants
 -- (the topmost queue of each queue) and settings (one row). Each block makes one table. LEAST and GREATEST pass over
--- what is empty, so that they stand only where nothing is.
+-- what is empty, so that they stand only where nothing is. Low shares have the compute that others leave: what was
+-- promised of a card is its memory, or the cores of low shares alone, or those of the others alone.
 
 -- TABLE card_sizes: the memory of each card, for shares whose rows do not say it.
 SELECT cluster, uuid, MAX(card_memory_bytes) AS card_memory_bytes, MAX(model) AS model
@@ -24,6 +25,7 @@ SELECT
     WHEN 'cores' THEN COALESCE(u.cores_granted_ratio, 0.0)
     ELSE GREATEST(u.memory_granted_bytes / z.card_memory_bytes, COALESCE(u.cores_granted_ratio, 0.0))
   END) AS part,
+  LEAST(1.0, u.memory_granted_bytes / z.card_memory_bytes) AS memory_part,
   u.launch_wait_share_seconds, COALESCE(u.restarts, 0.0) AS restarts, COALESCE(u.oom_kills, 0.0) AS oom_kills,
   u.minutes_seen
 FROM usage_hourly u
@@ -38,11 +40,16 @@ WHERE u.pod <> '' AND z.card_memory_bytes > 0;
 SELECT
   cluster, uuid, hour_index, MAX(node) AS node, MAX(model) AS model, COUNT(*) AS shares,
   MAX(held_seconds) AS longest_held_seconds, SUM(held_seconds) AS held_seconds,
-  SUM(suspended_seconds) AS suspended_seconds, SUM(part * active_seconds) AS demand_seconds,
+  SUM(suspended_seconds) AS suspended_seconds,
   SUM(CASE WHEN class = 'low' THEN 0.0 ELSE part * active_seconds END) AS first_seconds,
   SUM(CASE WHEN class = 'low' THEN part * active_seconds ELSE 0.0 END) AS low_seconds,
   SUM(CASE WHEN class = 'low' THEN active_seconds ELSE 0.0 END) AS low_active_seconds,
   MAX(CASE WHEN class = 'high' THEN active_seconds ELSE 0.0 END) AS high_active_seconds,
+  GREATEST(
+    SUM(memory_part * active_seconds),
+    SUM(CASE WHEN class = 'low' THEN 0.0 ELSE cores_granted_ratio * active_seconds END),
+    SUM(CASE WHEN class = 'low' THEN cores_granted_ratio * active_seconds ELSE 0.0 END)
+  ) AS promised_seconds,
   SUM(compute_used_seconds) AS compute_used_seconds
 FROM share_hours
 GROUP BY cluster, uuid, hour_index;
@@ -56,7 +63,7 @@ SELECT
   COALESCE(k.minutes_seen, 0) AS minutes_seen, k.compute_used_seconds AS card_compute_seconds,
   COALESCE(s.shares, 0) AS shares, COALESCE(s.longest_held_seconds, 0.0) AS longest_held_seconds,
   COALESCE(s.held_seconds, 0.0) AS held_seconds, COALESCE(s.suspended_seconds, 0.0) AS suspended_seconds,
-  COALESCE(s.demand_seconds, 0.0) AS demand_seconds, COALESCE(s.first_seconds, 0.0) AS first_seconds,
+  COALESCE(s.promised_seconds, 0.0) AS promised_seconds, COALESCE(s.first_seconds, 0.0) AS first_seconds,
   COALESCE(s.low_seconds, 0.0) AS low_seconds, COALESCE(s.low_active_seconds, 0.0) AS low_active_seconds,
   COALESCE(s.high_active_seconds, 0.0) AS high_active_seconds,
   COALESCE(s.compute_used_seconds, 0.0) AS compute_used_seconds

@@ -8,7 +8,7 @@ FROM (
   SELECT b.*, CASE WHEN high_active_seconds > 0.0
       THEN LEAST(low_active_seconds, saved_seconds - by_suspension - by_oversubscription) ELSE 0.0 END AS by_colocation
   FROM (
-    SELECT a.*, LEAST(GREATEST(demand_seconds - seconds, 0.0), saved_seconds - by_suspension) AS by_oversubscription
+    SELECT a.*, LEAST(GREATEST(promised_seconds - seconds, 0.0), saved_seconds - by_suspension) AS by_oversubscription
     FROM (
       SELECT k.*, held_seconds AS unshared_seconds, longest_held_seconds AS used_seconds,
         held_seconds - longest_held_seconds AS saved_seconds,

@@ -6,7 +6,7 @@ SELECT
   h.cluster, h.tenant, h.queue, h.namespace, h.gang, h.service, h.model, h.node, h.class, h.utc_day,
   CASE
     WHEN h.class = 'low' THEN 'low'
-    WHEN k.demand_seconds > k.seconds THEN 'oversold'
+    WHEN k.promised_seconds > k.seconds THEN 'oversold'
     WHEN h.part >= 1.0 THEN 'reserved'
     ELSE 'shared'
   END AS category,
