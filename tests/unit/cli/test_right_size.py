@@ -135,6 +135,19 @@ def test_a_jobs_manifest_is_its_own_with_new_sizes_and_nothing_of_the_server() -
     assert COUNTED["resources"]["limits"]["volcano.sh/vgpu-memory"] == 40960
 
 
+def test_a_jobs_manifest_keeps_no_totals_that_the_webhook_counted_into_requests() -> None:
+    """A new Job with a total in its requests and not in its limits is refused."""
+    counted = container(vgpu_h20=1, vgpu_h20_memory=98304, vgpu_h20_cores=100)
+    totals = {"volcano.sh/vgpu-h20-memory": 98304, "volcano.sh/vgpu-h20-cores": 100}
+    counted["resources"]["requests"] = {"cpu": "1", **totals}
+    task = {"template": {"spec": {"containers": [counted]}}}
+    job = {"metadata": {"name": "train"}, "spec": {"tasks": [task]}}
+    new = manifest_of(job, changes(job, [one(kind="Job", cores_proposed_ratio=None)]))
+    resources = new["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]
+    assert resources["requests"] == {"cpu": "1"}
+    assert resources["limits"] == {"cpu": "4", "volcano.sh/vgpu-h20": 1, "volcano.sh/vgpu-memory": 11264}
+
+
 # --- the command ------------------------------------------------------------------------------------
 
 

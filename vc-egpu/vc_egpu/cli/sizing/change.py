@@ -82,8 +82,8 @@ def patch_of(live: Json, made: Sequence[Change]) -> Json:
         for one in made:
             if one.limits is not None and container.get("name") == one.proposal.container:
                 resources = {"limits": _merged(limits_of(container), one)}
-                if any(key in requests_of(container) for key in _OURS):
-                    resources["requests"] = _merged(requests_of(container), one)
+                if requests := _requests(requests_of(container), one):
+                    resources["requests"] = requests
                 of = INIT if container in first else PROPER
                 changed.setdefault(of, []).append({"name": container["name"], "resources": resources})
     metadata = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
@@ -96,13 +96,22 @@ _OURS: Final = (names.LIMIT_MEMORY, names.LIMIT_MEMORY_PERCENTAGE, names.LIMIT_C
 
 def _merged(before: Mapping[str, str], change: Change) -> dict[str, str | None]:
     """The keys that change. Memory in percent gives way to MiB, and the webhook counts totals again."""
+    return {**(change.limits or {}), **_stale(before, change)}
+
+
+def _requests(before: Mapping[str, str], change: Change) -> dict[str, str | None]:
+    """The same of requests, which name sizes where the user wrote them there, too."""
+    return _merged(before, change) if any(key in before for key in _OURS) else _stale(before, change)
+
+
+def _stale(before: Mapping[str, str], change: Change) -> dict[str, str | None]:
     model = change.proposal.model
     stale = (
         names.LIMIT_MEMORY_PERCENTAGE,
         names.memory_total_resource(model),
         names.cores_total_resource(model),
     )
-    return {**(change.limits or {}), **{key: None for key in stale if key in before}}
+    return {key: None for key in stale if key in before}
 
 
 def manifest_of(live: Json, made: Sequence[Change]) -> Json:
@@ -117,13 +126,14 @@ def manifest_of(live: Json, made: Sequence[Change]) -> Json:
             if one.limits is None or container.get("name") != one.proposal.container:
                 continue
             resources = container.setdefault("resources", {})
-            for part in ("limits", "requests"):
-                if part == "limits" or any(key in (resources.get(part) or {}) for key in _OURS):
-                    there = resources.setdefault(part, {})
-                    for key, value in _merged(there, one).items():
-                        there.pop(key, None)
-                        if value is not None:
-                            there[key] = int(value)
+            for part, changed in (("limits", _merged), ("requests", _requests)):
+                there = dict(resources.get(part) or {})
+                for key, value in changed(there, one).items():
+                    there.pop(key, None)
+                    if value is not None:
+                        there[key] = int(value)
+                if there or part in resources:
+                    resources[part] = there
     return new
 
 
