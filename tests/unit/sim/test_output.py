@@ -97,7 +97,7 @@ def test_from_a_snapshot_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ([], "name --nodes, or a --snapshot"),
+        ([], "name --nodes, a --snapshot or what was --recorded"),
         (["--nodes", "/no/such.csv"], "/no/such.csv"),
         (["--snapshot", __file__], "the snapshot is damaged"),
     ],

@@ -57,6 +57,7 @@ ALONE = {
     "api/containers.py": "the one reader",
     "vc_egpu_node/api/pods.py": "asks of init containers the most, of containers the sum",
     "codec/pod_codec.py": "ports of ordinary init containers are free again once these have ended",
+    "traces/facts.py": "a pod that runs: when its containers proper started",
     "podspec/sums.py": "sums count ordinary init containers by the greediest",
     "doctor/checkup.py": "the image of Volcano's controllers",
     "inqueue/enqueue.py": "plugins open ports in containers proper alone",

@@ -4,6 +4,7 @@
 #include "shared.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,13 +50,21 @@ static int open_limits(bool write) {
     return fd;
 }
 
+/* The caller holds the lock of all programs, and files are where a thread that is cancelled ends. */
+static int keep_thread(void) {
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
 bool fc_limit_get(const char *uuid, uint64_t group, uint64_t *soft, uint64_t *hard) {
     struct limit one;
-    int fd = group ? open_limits(false) : -1;
+    int before = keep_thread(), fd = group ? open_limits(false) : -1;
     bool found = false;
     while (fd >= 0 && !found && read(fd, &one, sizeof one) == (ssize_t)sizeof one)
         found = one.group == group && strcmp(one.uuid, uuid) == 0 && one.hard != UINT64_MAX;
     if (fd >= 0) close(fd);
+    pthread_setcancelstate(before, NULL);
     if (found) *soft = one.soft, *hard = one.hard;
     return found;
 }
