@@ -31,6 +31,7 @@ class Isolated:
 
     def restart(self) -> None:
         """The next agent, from what is on disk."""
+        self.world.link.stop()  # a server that is collected later would take the next one's socket away
         self.isolation = self.world.isolation = Isolation(
             install(self.world.root / LIBRARY_NAME, self.world.root / "library", "x86_64"),
             self.world.root / "containers",
