@@ -317,12 +317,12 @@ def join(archives: Sequence[Path], name: str, output: Path) -> str:
         )
     index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": manifests}
     content = json.dumps(index, sort_keys=True).encode()
-    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    described = _described(_INDEX, content)
     output.parent.mkdir(parents=True, exist_ok=True)
     part = output.with_name(f".{output.name}.{os.getpid()}")
     with tarfile.open(part, "w", format=tarfile.GNU_FORMAT) as tar:
-        _add_head(tar, name, {"mediaType": _INDEX, "digest": digest, "size": len(content)})
-        _add(tar, _blob_name(digest), content)
+        _add_head(tar, name, described)
+        _add(tar, _blob_name(described["digest"]), content)
         seen: set[str] = set()
         for archive in archives:
             with tarfile.open(archive) as source:
@@ -331,7 +331,7 @@ def join(archives: Sequence[Path], name: str, output: Path) -> str:
                         seen.add(member.name)
                         tar.addfile(member, source.extractfile(member))
     part.rename(output)
-    return digest
+    return str(described["digest"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,18 +346,12 @@ class Part:
 def write_parts(name: str, parts: Sequence[Part], output: Path) -> str:
     """An archive of such layers; returns the digest of its manifest."""
     contents = [part.content for part in parts]
-    digests = [f"sha256:{hashlib.sha256(content).hexdigest()}" for content in contents]
+    layers = [
+        {**_described(part.media_type, part.content), "annotations": dict(part.annotations)} for part in parts
+    ]
+    digests = [layer["digest"] for layer in layers]
     config = {"architecture": "", "os": "", "config": {}, "rootfs": {"type": "layers", "diff_ids": digests}}
     contents.append(json.dumps(config, sort_keys=True).encode())
-    layers = [
-        {
-            "mediaType": part.media_type,
-            "digest": digest,
-            "size": len(part.content),
-            "annotations": dict(part.annotations),
-        }
-        for part, digest in zip(parts, digests, strict=True)
-    ]
     manifest = {
         "schemaVersion": 2,
         "mediaType": _MANIFEST,

@@ -14,6 +14,7 @@ from outcomes.workload import container, pod_spec, shares
 from stack.kit import StoryError
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.cluster import CardAsk, Gang, Pod, PodPhase, ShareClass, Snapshot
+from vc_egpu.core.model.gangs import OVER
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.kube.resources import VOLCANO_JOBS
 from vc_egpu.kube.wire.errors import KubeError
@@ -27,7 +28,6 @@ from rigs.volcano_job import volcano_job
 SETTLED_S: Final = 120.0
 _AGAIN: Final = {"maxRetry": 1000, "policies": [{"event": "PodEvicted", "action": "RestartJob"}]}
 _PRIORITY: Final = {ShareClass.HIGH: "high", ShareClass.LOW: "low"}
-_GONE: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
 @dataclass
@@ -88,7 +88,7 @@ class RealCluster:
         found: dict[str, list[Pod]] = {key: [] for key in self._members}
         by_name = {_name(key): key for key in self._members}
         for pod in snapshot.pods.values():
-            if pod.namespace != NAMESPACE or pod.phase in _GONE:
+            if pod.namespace != NAMESPACE or pod.phase in OVER:
                 continue
             key = by_name.get(pod.name.rpartition("-w-")[0])
             if key is None or pod.phase is PodPhase.TERMINATING or pod.gang not in snapshot.gangs:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import urllib3
-import yaml
 from localcluster import ClusterSpec, LocalCluster
 from localcluster.api import wait_until
 from outcomes.workload import container, pod_spec, shares
@@ -18,11 +17,12 @@ from stack.hostmode import HostOptions, HostStack
 from stack.kit import StoryError, cards_of, condition, is_running
 from vc_egpu.core.decide import decide
 from vc_egpu.core.model.policy import Policy
-from vc_egpu.kube.resources import NAMESPACES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
+from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.report.snapshot_codec import from_json
 from vc_egpu.volcano.words import names
 
 from rigs.admission import gpu_node, wait_ready
+from rigs.one_team import open_queues
 from rigs.volcano_job import volcano_job
 
 Json = dict[str, Any]
@@ -193,21 +193,7 @@ def town(name: str, nodes: int = NODES) -> Iterator[Town]:
         try:
             stack.start()
             wait_ready(stack.kit, nodes)
-            for tenant in (OURS, OTHERS):
-                space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant}}
-                stack.kit.api.create(NAMESPACES, space)
-                queue = {
-                    "apiVersion": QUEUES.api_version,
-                    "kind": "Queue",
-                    "metadata": {"name": tenant},
-                    "spec": {"weight": 1, "capability": {H20: str(CAP)}},
-                }
-                stack.kit.kubectl("apply", "-f", "-", text_in=yaml.safe_dump(queue))
-            stack.kit.until(
-                "the queues are open",
-                QUEUES,
-                lambda found: all((found[one].get("status") or {}).get("state") for one in (OURS, OTHERS)),
-            )
+            open_queues(stack.kit, {H20: str(CAP)}, OURS, OTHERS)
             yield Town(stack)
         except StoryError:
             for process in stack.processes.values():

@@ -10,7 +10,7 @@ import yaml
 from localcluster import ClusterSpec, LocalCluster
 from outcomes.workload import container, pod_spec
 from stack.hostmode import MODELS, HostOptions, HostStack
-from stack.kit import is_running
+from stack.kit import Kit, is_running
 from stack.verify import check_invariants
 from vc_egpu.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, QUEUES, VOLCANO_JOBS
 from vc_egpu.volcano.words import names
@@ -84,18 +84,25 @@ def one_team(
         try:
             ours.start()
             wait_ready(ours.kit, nodes)
-            ours.kit.api.create(
-                NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-            )
             ours.kit.api.create(CONFIG_MAPS, _models())
-            queue = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": "team"}}
-            OneTeam(ours).apply({**queue, "spec": {"weight": 1, "capability": dict(caps)}})
-            ours.kit.until(
-                "the queue is open", QUEUES, lambda q: (q["team"].get("status") or {}).get("state")
-            )
+            open_queues(ours.kit, caps, NAMESPACE)
             yield ours
         finally:
             ours.stop()
+
+
+def open_queues(kit: Kit, caps: Mapping[str, str], *teams: str) -> None:
+    """A namespace and a queue with these caps for each team; returns when the queues are open."""
+    for team in teams:
+        kit.api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+        queue = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": team}}
+        queue |= {"spec": {"weight": 1, "capability": dict(caps)}}
+        kit.kubectl("apply", "-f", "-", text_in=yaml.safe_dump(queue))
+    kit.until(
+        "the queues are open",
+        QUEUES,
+        lambda found: all((found[team].get("status") or {}).get("state") for team in teams),
+    )
 
 
 def _models() -> Json:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from localcluster import ClusterSpec, LocalCluster
 from localcluster.kwok import KwokNode
 from outcomes.workload import container, pod_spec, shares
@@ -15,7 +14,7 @@ from stack.hostmode import HostOptions, HostStack
 from stack.kit import StoryError, condition, is_running
 from stack.verify import check_invariants
 from vc_egpu.core.model.cluster import Node, PodShape, Requirement
-from vc_egpu.kube.resources import NAMESPACES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
+from vc_egpu.kube.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 from vc_egpu.sim.load import Load
 from vc_egpu.sim.replay import Replay, Terms
 from vc_egpu.sim.table import CARD_MILLI, MODEL
@@ -24,6 +23,7 @@ from vc_egpu.volcano.words.annotations import Cards
 from vc_egpu.volcano.words.model_table import ModelTable
 
 from rigs.admission import wait_ready
+from rigs.one_team import open_queues
 from rigs.volcano_job import ONE_TRY, volcano_job
 
 Json = dict[str, Any]
@@ -148,13 +148,7 @@ def traced(name: str, nodes: Sequence[Node], folder: Path, *flags: str) -> Itera
         try:
             stack.start()
             wait_ready(stack.kit, len(made))
-            space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}
-            stack.kit.api.create(NAMESPACES, space)
-            cap = {names.shared_resource(MODEL): "100000"}
-            queue = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": TEAM}}
-            queue |= {"spec": {"weight": 1, "capability": cap}}
-            stack.kit.kubectl("apply", "-f", "-", text_in=yaml.safe_dump(queue))
-            stack.kit.until("the queue is open", QUEUES, lambda q: (q[TEAM].get("status") or {}).get("state"))
+            open_queues(stack.kit, {names.shared_resource(MODEL): "100000"}, TEAM)
             yield Traced(stack, ModelTable.from_yaml(_TABLE))
         except StoryError:
             for process in stack.processes.values():

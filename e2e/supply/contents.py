@@ -12,6 +12,8 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, Final
 
+from image.dpkg import STATUS
+
 from supply import debian
 from supply.lock import Locked, LockError, Package, licence_of
 
@@ -55,9 +57,9 @@ class Contents:
 
     def debian(self) -> list[debian.Package]:
         """The packages that dpkg's own file names. Raises :class:`LockError` where it names none."""
-        found = list(debian.read(self.texts.get(debian.STATUS, "")))
+        found = list(debian.read(self.texts.get(STATUS, "")))
         if not found:
-            raise LockError(f"{debian.STATUS} of the image names no package")
+            raise LockError(f"{STATUS} of the image names no package")
         return found
 
     def python(self, locked: Iterable[Locked]) -> list[Package]:
@@ -104,7 +106,7 @@ class Contents:
 
 def _tells(name: str) -> bool:
     ours = name.startswith(SITE_PACKAGES) and name.endswith((_METADATA, _RECORD))
-    return name == debian.STATUS or ours
+    return name == STATUS or ours
 
 
 def _canonical(name: str) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-STATUS: Final = "var/lib/dpkg/status"
 _LICENCES: Final = {
     "acl": "LGPL-2.0-or-later",
     "bzip2": "bzip2-1.0.6",

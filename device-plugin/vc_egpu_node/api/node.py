@@ -9,6 +9,7 @@ from typing import Any, Final
 from vc_egpu.kube import ApiConnection, Backoff, Change, Reflector
 from vc_egpu.kube.resources import NODES
 from vc_egpu.kube.wire.errors import KubeError
+from vc_egpu.volcano.measured.notes import without_use
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, NodeCards
 from vc_egpu.volcano.words.quantity import QuantityError, parse_whole
@@ -279,5 +280,4 @@ class Teller:
 def _essence(document: Json) -> Any:
     """The part whose change must wake the agent. The kubelet's heartbeats must not, nor what it measured."""
     metadata = document["metadata"]
-    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != names.NODE_USE}
-    return (metadata.get("labels"), annotations, document["status"])
+    return (metadata.get("labels"), without_use(metadata.get("annotations")), document["status"])

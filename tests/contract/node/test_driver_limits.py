@@ -17,14 +17,10 @@ import pytest
 from contract.node.test_library import CARD, Container, Node
 from unit.native.memory_worlds import BUILD, MIB, OK, OUT_OF_MEMORY, Actor
 from vc_egpu_node.containers.cgroups import ContainerGroups
-from vc_egpu_node.isolation.control import Timings
 from vc_egpu_node.isolation.driver_limits import RECORD_NAME, DriverLimits
-from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.limits_door import SOCKET_NAME, LimitsDoor
-from vc_egpu_node.isolation.pages import SharedPages
 from vc_egpu_node.vendors.child import Child
 from vc_egpu_node.vendors.nvidia.limits import MODULE, NvidiaLimits
-from vc_egpu_node.vendors.nvidia.preload import install
 from vc_egpu_node.vendors.slices import SliceError
 
 
@@ -51,16 +47,9 @@ class DriverNode(Node):
         more = [f"{key}={value}" for key, value in of_card.items()]
         self.cards.write_text("\n".join([f"driver={driver}", *kept[:at], *more, *kept[at:]]) + "\n")
 
-    def _isolation(self) -> Isolation:
+    def _driver(self) -> DriverLimits:
         groups = ContainerGroups(self.root / "proc", self.root / "cgroup")
-        return Isolation(
-            install(BUILD / "libvgpu-egpu.so", self.root / "library"),
-            self.root / "containers",
-            SharedPages(self.root / "run"),
-            pci_bus_ids=lambda: {CARD: "00000000:01:00.0"},
-            timings=Timings,
-            driver=DriverLimits(self.limits, self.root / "containers", groups),
-        )
+        return DriverLimits(self.limits, self.root / "containers", groups)
 
     @property
     def driver_limits(self) -> DriverLimits:

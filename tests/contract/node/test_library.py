@@ -30,6 +30,7 @@ from vc_egpu_node.cards.monitor import Observation
 from vc_egpu_node.containers.cdi import Grant, GrantFolder
 from vc_egpu_node.containers.processes import ContainerOfProcess
 from vc_egpu_node.isolation.control import Timings
+from vc_egpu_node.isolation.driver_limits import DriverLimits
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY, SharedPages
 from vc_egpu_node.vendors.base import Edits, ProcessSample
@@ -168,7 +169,12 @@ class Node:
             SharedPages(self.root / "run"),
             pci_bus_ids=lambda: {CARD: "00000000:01:00.0"},
             timings=Timings,
+            driver=self._driver(),
         )
+
+    def _driver(self) -> DriverLimits | None:
+        """What holds limits besides the library."""
+        return None
 
     def _wall(self) -> SecondWall:
         return SecondWall(

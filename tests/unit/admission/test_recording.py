@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from unit.admission.stage import loop_on
 from unit.core import make
-from vc_egpu.admission.recording.log import AGAIN_S, MIB, Log, before_it
+from vc_egpu.admission.recording.log import AGAIN_S, MIB, Log
 from vc_egpu.admission.settings import Settings, parse
 from vc_egpu.core.books.state import ClusterState
 from vc_egpu.core.model.cluster import Snapshot
+from vc_egpu.report.recorded.rows import aside
 from vc_egpu.sim.recorded.load import load_of
 
 
@@ -53,7 +54,7 @@ def test_it_goes_aside_when_it_is_full_and_each_part_plays_by_itself(tmp_path: P
     assert files == ["log", "log.1"]
     assert all(found.stat().st_size < 3 * MIB for found in tmp_path.iterdir())
     assert len(load_of(path)[0].works) + len(load_of(path)[0].begin.gangs) == 4  # type: ignore[union-attr]
-    before_it(path).unlink()
+    aside(path).unlink()
     load, note = load_of(path)
     assert not note
     assert load.begin is not None

@@ -34,7 +34,6 @@ from vc_egpu.admission.telling.verdicts import said_now, without_group
 from vc_egpu.admission.view import View, ViewRequest
 from vc_egpu.core.books.state import index_of
 from vc_egpu.core.model.cluster import PodUid, ShareClass
-from vc_egpu.core.profiles.table import Wants
 from vc_egpu.kube.watch import Change
 from vc_egpu.volcano.codec import plans
 from vc_egpu.volcano.tables.file import Look
@@ -340,18 +339,13 @@ class Loop:
         if profiles.look() is Look.NEWS or first:
             self._parts.decisions.placed_by(profiles.table)
             self._learn(first=first)
-            self._mirror.take_profiles(self._asked())
+            self._mirror.take_profiles(self._parts.decisions.policy.wants)
         self._figures.tables(needs_broken=bool(needs.problem), placement_broken=bool(profiles.problem))
-
-    def _asked(self) -> Wants:
-        """What is asked of gangs: by rules of placement, and by what looks at measured use."""
-        policy = self._parts.decisions.policy
-        return replace(policy.profiles.wants, use=policy.heeds_measured)
 
     def _learn(self, *, first: bool) -> None:
         """Begin to learn what a new table of placement looks at, from where an earlier leader was."""
         mirror, policy = self._mirror, self._parts.decisions.policy
-        asked = self._asked()
+        asked = policy.wants
         if (asked.earlier or asked.use) and not mirror.around.runs.wanted:
             mirror.around.runs.begin(self._parts.runs.read() or {})
         learned, mirror.usual.learns = mirror.usual.learns, usual_work.learns(policy)

@@ -12,6 +12,7 @@ from vc_egpu.kube import ApiConnection, Json, Resource
 from vc_egpu.kube.connection import PAGE_SIZE
 from vc_egpu.kube.resources import BATCH_JOBS, CORE_EVENTS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS
 from vc_egpu.kube.wire.errors import Forbidden, NotFound
+from vc_egpu.volcano.api.conditions import condition_of
 from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.podspec import way
 from vc_egpu.volcano.words import names
@@ -305,8 +306,7 @@ def cordoned_strangers(node: Json, inventory: NodeCards) -> list[str]:
 
 def condition(document: Json, kind: str = names.CONDITION_ADMITTED) -> Mapping[str, str] | None:
     """One condition of an object."""
-    conditions: Iterable[Mapping[str, str]] = (document.get("status") or {}).get("conditions") or ()
-    return next((c for c in conditions if c.get("type") == kind), None)
+    return condition_of(document, kind)
 
 
 def condition_is_true(document: Json, kind: str) -> bool:

@@ -16,10 +16,9 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     Snapshot,
 )
+from vc_egpu.core.model.gangs import OVER
 from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.core.model.resources import add_to, amounts
-
-_OVER = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class Members:
 
     def add(self, pod: Pod) -> None:
         """One more."""
-        if pod.phase in _OVER:
+        if pod.phase in OVER:
             return
         self.living += 1
         self.holding += bool(pod.shares) and pod.phase in HOLDING
@@ -94,7 +93,7 @@ class Members:
 
     def remove(self, pod: Pod) -> None:
         """One that was added, as it was then."""
-        if pod.phase in _OVER:
+        if pod.phase in OVER:
             return
         self.living -= 1
         self.holding -= bool(pod.shares) and pod.phase in HOLDING

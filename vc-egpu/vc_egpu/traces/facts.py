@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vc_egpu.core.model.cluster import Instant
+from vc_egpu.volcano.api.conditions import condition_of
 from vc_egpu.volcano.codec.cluster_codec import instant
 from vc_egpu.volcano.words import names
 
@@ -72,7 +73,7 @@ def moment(told: Instant, stamp: Instant | None) -> Instant:
 def group_facts(document: Json, told: Instant) -> GroupFacts:
     """Raises ``KeyError`` for an object that the API server cannot have sent."""
     meta, spec = document["metadata"], document.get("spec") or {}
-    said = _condition(document, names.CONDITION_ADMITTED)
+    said = condition_of(document, names.CONDITION_ADMITTED)
     owner: Json = next((one for one in meta.get("ownerReferences") or () if one.get("controller")), {})
     plan = _PLAN_ID.search(str((meta.get("annotations") or {}).get(names.PLAN) or "")[:_PLAN_HEAD])
     return GroupFacts(
@@ -108,13 +109,8 @@ def pod_facts(document: Json, told: Instant) -> PodFacts:
     )
 
 
-def _condition(document: Json, kind: str) -> Json | None:
-    conditions = (document.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == kind), None)
-
-
 def _since(document: Json, kind: str, told: Instant) -> Instant | None:
-    found = _condition(document, kind)
+    found = condition_of(document, kind)
     if found is None or found.get("status") != "True":
         return None
     return moment(told, instant(found.get("lastTransitionTime")))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from vc_egpu.core.model.cluster import Gang, Instant, Pod, PodPhase, PodUid, Snapshot
-from vc_egpu.core.model.gangs import option_of
+from vc_egpu.core.model.gangs import HOLDING, option_of
 from vc_egpu.core.model.plan import Admission, Eviction, Plan, Suspension
 from vc_egpu.core.model.policy import Policy
 from vc_egpu.core.model.reasons import Reason
@@ -247,7 +247,7 @@ def _end_of(pod: Pod, now: Instant) -> Instant:
 def _running(snapshot: Snapshot, asking: str) -> dict[str, list[Pod]]:
     found: dict[str, list[Pod]] = defaultdict(list)
     for pod in snapshot.pods.values():
-        if pod.shares and pod.phase in {PodPhase.PLACED, PodPhase.TERMINATING} and pod.gang != asking:
+        if pod.shares and pod.phase in HOLDING and pod.gang != asking:
             found[pod.gang or f"{pod.namespace}/{pod.name}"].append(pod)
     return found
 

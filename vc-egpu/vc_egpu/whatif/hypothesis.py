@@ -26,7 +26,7 @@ from vc_egpu.core.model.cluster import (
     Snapshot,
     plan_key,
 )
-from vc_egpu.core.model.gangs import partition_of
+from vc_egpu.core.model.gangs import HOLDING, partition_of
 from vc_egpu.core.model.plan import Admission, Plan
 from vc_egpu.core.model.policy import Policy
 
@@ -198,9 +198,7 @@ class Hypothesis:
         going = {uid for one in evictions for uid in one.pods}
         moved: set[str] = set()
         for pod in list(self.snapshot().pods.values()):
-            if pod.uid not in going and (
-                pod.node != name or pod.phase not in {PodPhase.PLACED, PodPhase.TERMINATING}
-            ):
+            if pod.uid not in going and (pod.node != name or pod.phase not in HOLDING):
                 continue
             if pod.gang is None or not pod.shares:
                 self.state.remove_pod(pod.uid)

@@ -5,15 +5,13 @@ NVML is called in a child, as for MIG: a driver that hangs costs the child. Run 
 that child. The soft limit stays 0, so that no group above ever keeps a share of a container that is gone.
 Source: NVIDIA's pages on NVML and on memory partitioning of MPS v3. Not run on hardware."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pynvml
 
 from vc_egpu_node.vendors.child import Child, serve
-from vc_egpu_node.vendors.nvidia.mig.driver import CODES
+from vc_egpu_node.vendors.nvidia.calls import card_of
 from vc_egpu_node.vendors.slices import SliceError
 
 MODULE: Final = "vc_egpu_node.vendors.nvidia.limits"
@@ -54,7 +52,7 @@ class NvidiaLimits:
 
 def put(uuid: str, group: str, hard: int) -> None:
     """In the child: set it, and read it back. Bytes. Raises :class:`SliceError`."""
-    with _card(uuid) as card:
+    with card_of(uuid) as card:
         said = pynvml.c_nvmlSetMemoryLimits_v1_t(group.encode(), 0, hard)
         pynvml.nvmlDeviceSetMemoryLimits_v1(card, said)
         found = _read(card, group)
@@ -72,21 +70,6 @@ def _read(card: Any, group: str) -> int:
             return UNLIMITED
         raise
     return int(told.hardLimit)
-
-
-@contextmanager
-def _card(uuid: str) -> Iterator[Any]:
-    """NVML, begun for one call. Its errors are refusals."""
-    try:
-        pynvml.nvmlInit()
-        try:
-            yield pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        finally:
-            with suppress(pynvml.NVMLError):
-                pynvml.nvmlShutdown()
-    except pynvml.NVMLError as error:
-        why = CODES.get(error.value, "failed")
-        raise SliceError(why, f"card {uuid}: NVML answers {error.value}: {error}") from error
 
 
 if __name__ == "__main__":

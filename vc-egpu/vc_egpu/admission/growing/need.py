@@ -6,11 +6,11 @@ from fractions import Fraction
 
 from vc_egpu.core.model.cluster import Gang, Pod, PodPhase, PodShape, Snapshot
 from vc_egpu.core.model.findings import AboveMinimum, Finding, NoModel, NoOption, Shortage
+from vc_egpu.core.model.gangs import HOLDING
 from vc_egpu.core.model.reasons import Reason, Verdict
 
 SHORT = frozenset({Reason.WAITING_FOR_CARDS, Reason.WAITING_FOR_MODEL})
 """Only nodes are missing. A gang that waits for its quota, its turn or its members gets nothing by them."""
-_HOLDS = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _shapes(gang: Gang, members: Iterable[Pod]) -> tuple[PodShape, ...]:
     gated = [pod.shape for pod in members if pod.phase is PodPhase.GATED]
     if gang.is_of_replicas:
         return tuple(gated)
-    if any(pod.phase in _HOLDS for pod in members):
+    if any(pod.phase in HOLDING for pod in members):
         return ()
     if not gated:
         gated = [shape for _, count, shape in gang.template for _ in range(count)]

@@ -17,9 +17,9 @@ from typing import Any, Final
 from vc_egpu.admission.inqueue.filling import Filling
 from vc_egpu.admission.state.gangs import NO_TEMPLATE, Group, Template
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.admission.state.tally import OVER
 from vc_egpu.core.books.capacity import MANY
 from vc_egpu.core.model.cluster import ShareClass
+from vc_egpu.core.model.gangs import OVER
 from vc_egpu.core.model.resources import shape_key
 from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.codec import options, plans, pod_codec

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from vc_egpu.admission.kept.keeper import Form
 from vc_egpu.core.measured.use import FULL_POINTS
 from vc_egpu.core.model.cluster import Instant, PodPhase
+from vc_egpu.core.model.gangs import HOLDING
 from vc_egpu.core.profiles.runs import MOST_S, NO_HABIT, Habit, ended, job_of
 from vc_egpu.volcano.codec.cluster_codec import Owner
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
@@ -24,7 +25,6 @@ MOST_BYTES: Final = 256 * 1024
 """Names may be long: the oldest Jobs are left out of what is written then."""
 _MOST_PODS: Final = 100
 _LONGEST: Final = 600
-_HELD: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 
 
 class _Row(BaseModel):
@@ -82,7 +82,7 @@ class EarlierRuns:
         if not self.wanted or before is None or now.owner is None or now.owner.kind != "Job":
             return
         pod = now.pod
-        if pod.phase is not PodPhase.SUCCEEDED or before.pod.phase not in _HELD or not pod.shape.asks:
+        if pod.phase is not PodPhase.SUCCEEDED or before.pod.phase not in HOLDING or not pod.shape.asks:
             return
         if self.of_use_alone and used_points is None:
             return

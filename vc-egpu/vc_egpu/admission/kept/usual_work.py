@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from vc_egpu.admission.kept.keeper import Form
-from vc_egpu.core.model.cluster import Instant, Pod, PodPhase
+from vc_egpu.core.model.cluster import Instant, Pod
+from vc_egpu.core.model.gangs import HOLDING, OVER
 from vc_egpu.core.model.policy import FGD, OURS, Mix, Policy
 from vc_egpu.core.placing.learning import Count, Experience, Kind, ended, placed, restored, seen
 from vc_egpu.report import values_codec
@@ -29,8 +30,6 @@ WRITE_EVERY_S: Final = 300.0
 MOST_BYTES: Final = 256 * 1024
 """A ConfigMap takes 1 MiB. Pods with long affinities make large classes: the rarest are left out then."""
 _VERSION: Final = 1
-_OVER: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
-_HOLDS: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +105,12 @@ class UsualWork:
         """A managed pod came, changed or went. ``at``: now; None: it is not known."""
         if not self.learns:
             return
-        held = before is not None and before.phase in _HOLDS
-        if before is None and now is not None and now.phase not in _OVER:
+        held = before is not None and before.phase in HOLDING
+        if before is None and now is not None and now.phase not in OVER:
             self.experience = seen(self.experience, [now.shape])
-        if before is not None and not held and now is not None and now.phase in _HOLDS:
+        if before is not None and not held and now is not None and now.phase in HOLDING:
             self.experience = placed(self.experience, [now.shape])
-        if held and before is not None and (now is None or now.phase in _OVER):
+        if held and before is not None and (now is None or now.phase in OVER):
             since = before.started if before.started is not None else at
             held_s = at - since if at is not None and since is not None else 0.0
             self.experience = ended(self.experience, before.shape, held_s)

@@ -2,16 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
 from vc_egpu.core.books.cow import Frozen
 from vc_egpu.core.model.cluster import Instant, Pod, PodPhase, PodUid, Snapshot
-from vc_egpu.core.model.gangs import Intern
+from vc_egpu.core.model.gangs import HOLDING, OVER, Intern
 from vc_egpu.report.recorded import nameless
 from vc_egpu.report.recorded.rows import VERSION, Begun, GangSeen, PodCame, PodOver, PodRuns, Row, ShapeSeen
-
-_HOLDS: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
-_OVER: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
 @dataclass(slots=True)
@@ -57,19 +53,19 @@ class Changes:
         if new is None:
             if old is not None:
                 self._told.discard(old.uid)
-                if old.phase not in _OVER:
+                if old.phase not in OVER:
                     yield PodOver(at, nameless.digest(old.uid), succeeded=False)
             return
         if new.gang is None:
             return
         name = nameless.digest(new.uid)
         if old is None:
-            if new.phase in _OVER:
+            if new.phase in OVER:
                 return
             yield from self._came(new, name, now, at)
-        if new.phase in _HOLDS and (old is None or old.phase is PodPhase.GATED):
+        if new.phase in HOLDING and (old is None or old.phase is PodPhase.GATED):
             yield PodRuns(at, name)
-        if new.phase in _OVER and (old is None or old.phase not in _OVER):
+        if new.phase in OVER and (old is None or old.phase not in OVER):
             over = new.finished if new.finished is not None else at
             yield PodOver(min(over, at), name, succeeded=new.phase is PodPhase.SUCCEEDED)
 

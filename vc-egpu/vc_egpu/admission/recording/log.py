@@ -12,7 +12,7 @@ from typing import Final
 
 from vc_egpu.admission.recording.changes import Changes
 from vc_egpu.core.model.cluster import Instant, Snapshot
-from vc_egpu.report.recorded.rows import Row, encode
+from vc_egpu.report.recorded.rows import Row, aside, encode
 
 LOOK_S: Final = 1.0
 """What comes and ends within it is not told apart."""
@@ -22,11 +22,6 @@ MIB: Final = 1 << 20
 _PRIVATE: Final = 0o600
 
 logger = logging.getLogger(__name__)
-
-
-def before_it(path: Path) -> Path:
-    """Where the file goes when it is full."""
-    return path.with_name(f"{path.name}.1")
 
 
 class Log:
@@ -66,35 +61,31 @@ class Log:
         if clock < self._again_at:
             return
         try:
-            if self._file is None or self._before is None:
-                self._open()
-                self._write(self._changes.begin(now, at))
-            elif self._written > self._most_bytes:
+            if self._before is None or self._written > self._most_bytes:
                 self._close()
-                self._path.replace(before_it(self._path))
                 self._open()
                 self._write(self._changes.begin(now, at))
             else:
                 self._write(self._changes.between(self._before, now, at))
             self._before = now
+            return
         except OSError as error:
             logger.error("nothing is recorded for a minute: %s", error)
-            self._close()
-            self._before, self._again_at = None, clock + AGAIN_S
         except Exception:
             logger.exception("a fault of ours; the record begins again in a minute")
-            self._close()
-            self._before, self._again_at = None, clock + AGAIN_S
+        self._close()
+        self._before, self._again_at = None, clock + AGAIN_S
 
     def _open(self) -> None:
-        """Go on with the file that is there. An earlier leader may have been cut off within a line."""
+        """Go on with the file that is there, or begin one where it is full. An earlier leader may have been
+        cut off within a line."""
         flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(self._path, flags, _PRIVATE)
         os.fchmod(self._file, _PRIVATE)
         self._written = os.lseek(self._file, 0, os.SEEK_END)
         if self._written > self._most_bytes:
             self._close()
-            self._path.replace(before_it(self._path))
+            self._path.replace(aside(self._path))
             self._open()
         elif self._written and os.pread(self._file, 1, self._written - 1) != b"\n":
             self._put(b"\n")

@@ -7,7 +7,7 @@ from typing import Final
 from vc_egpu.admission.kept.earlier_runs import EarlierRuns
 from vc_egpu.admission.state import answers, backoffs
 from vc_egpu.admission.state.backoffs import RolledBack
-from vc_egpu.admission.state.tally import OVER, Tally
+from vc_egpu.admission.state.tally import Tally
 from vc_egpu.core.model.cluster import (
     Gang,
     Instant,
@@ -24,6 +24,7 @@ from vc_egpu.core.model.cluster import (
     ShareClass,
     plan_key,
 )
+from vc_egpu.core.model.gangs import OVER
 from vc_egpu.core.model.neighbours import NEEDED, SPREAD
 from vc_egpu.core.model.plan import Admission
 from vc_egpu.core.profiles.table import MOST_LABELS, NO_TRAITS, Traits, Wants

@@ -22,18 +22,11 @@ from vc_egpu.admission.state.inventory import Inventory
 from vc_egpu.admission.state.refusals import Refusals
 from vc_egpu.admission.state.rules import RulesAtWork
 from vc_egpu.admission.state.surroundings import ClaimKey, Surroundings
-from vc_egpu.admission.state.tally import OVER, Tally
+from vc_egpu.admission.state.tally import Tally
 from vc_egpu.core.books.state import ClusterState
 from vc_egpu.core.model import finish_times
-from vc_egpu.core.model.cluster import (
-    Instant,
-    NodeName,
-    PodPhase,
-    PodUid,
-    QueueName,
-    Reservation,
-    Snapshot,
-)
+from vc_egpu.core.model.cluster import Instant, NodeName, PodPhase, PodUid, QueueName, Reservation, Snapshot
+from vc_egpu.core.model.gangs import OVER
 from vc_egpu.core.profiles.table import Wants
 from vc_egpu.kube.watch import Change, ChangeKind
 from vc_egpu.volcano.codec import cluster_codec, plans, pod_codec

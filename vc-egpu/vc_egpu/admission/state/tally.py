@@ -1,12 +1,11 @@
 """What the living members of one gang say of it, counted, since thousands of them come and go one by one."""
 
 from collections import Counter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from vc_egpu.core.model.cluster import PodPhase, ShareClass
+from vc_egpu.core.model.gangs import OVER
 from vc_egpu.volcano.codec.pod_codec import DecodedPod
-
-OVER: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
 class _Said(NamedTuple):

@@ -11,10 +11,10 @@ from types import MappingProxyType
 
 from vc_egpu.admission.state.agenda import Question
 from vc_egpu.admission.state.mirror import Mirror
-from vc_egpu.admission.state.tally import OVER
 from vc_egpu.admission.telling.reports import Reports, condition_of, says_it_waits
 from vc_egpu.core.model.cluster import PodPhase
 from vc_egpu.core.model.findings import AboveMinimum, Kept, Placed, Shortage
+from vc_egpu.core.model.gangs import OVER
 from vc_egpu.core.model.reasons import BACK_OFF_NUMBER, Reason, Verdict
 from vc_egpu.core.waiting import say
 

@@ -72,7 +72,7 @@ def from_cluster(api: ApiConnection) -> Seen:
     profiles, more = _profiles(api)
     policy, notes = replace(policy, profiles=profiles), [*notes, *more]
     mirror = Mirror(table, levels)
-    mirror.take_profiles(replace(profiles.wants, use=policy.heeds_measured))
+    mirror.take_profiles(policy.wants)
     mirror.around.runs.begin(_kept_by_leader(api, earlier_runs.FORM))
     try:
         arrived = {resource.plural: _listed(api, resource) for resource in WATCHED}

@@ -35,11 +35,10 @@ from vc_egpu.core.model.cluster import (
     class_of,
     plan_key,
 )
-from vc_egpu.core.model.gangs import GangView, Intern, Mark, Member, mark_of, view_of
+from vc_egpu.core.model.gangs import HOLDING, GangView, Intern, Mark, Member, mark_of, view_of
 from vc_egpu.core.model.resources import amounts, low_parts, parts
 
 _Name = TypeVar("_Name", bound=str)
-_HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
 MOST_GONE: Final = 1000
 """The moves of so many gangs that are gone are remembered."""
 _SPARE_SHAPES: Final = 10_000
@@ -335,7 +334,7 @@ class Index:
         if too_many or self.intern.parts > self._most_parts:
             self._forget_shapes()
         self.notable.note(pod)
-        if pod.node is not None and pod.phase in _HOLDING:
+        if pod.node is not None and pod.phase in HOLDING:
             self.pods_on.setdefault(pod.node, {})[pod.uid] = None
             self._book_pod(pod.uid)
         if pod.gang is not None:
@@ -387,7 +386,7 @@ class Index:
     def _charge_pod(self, pod: Pod) -> None:
         gang = self.gangs.get(pod.gang) if pod.gang is not None else None
         queue = gang.queue if gang is not None else pod.queue
-        if queue is None or pod.phase not in _HOLDING:
+        if queue is None or pod.phase not in HOLDING:
             return
         low = self.class_of(pod) is ShareClass.LOW
         charge = self.amounts_of(self.shape_ids[pod.uid], pod.shape, low=low)
@@ -478,7 +477,7 @@ class Index:
             pod = self.pods[uid]
             self._uncharge_pod(uid)
             self._unbook_pod(uid)
-            if pod.phase in _HOLDING:
+            if pod.phase in HOLDING:
                 self._book_pod(uid)
             self._charge_pod(pod)
 

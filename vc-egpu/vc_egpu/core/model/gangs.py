@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from vc_egpu.core.model.cluster import Gang, MemberPlacement, Pod, PodPhase, PodShape, PodUid, plan_key
 from vc_egpu.core.model.resources import parts_of, shape_key
 
 Mark = tuple[object, ...]
+HOLDING: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
+"""Phases of pods that have their cards."""
+OVER: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+"""Phases of pods that have ended."""
 
 
 class Member(NamedTuple):

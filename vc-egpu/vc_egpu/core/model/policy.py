@@ -1,11 +1,11 @@
 """The settings of a decision: parsed once at the edge, passed down as a value."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vc_egpu.core.model.cluster import Instant, NodeName, PodShape, QueueName
-from vc_egpu.core.profiles.table import NO_RULES, Table, hour_of, is_within
+from vc_egpu.core.profiles.table import NO_RULES, Table, Wants, hour_of, is_within
 
 MAX_BACK_OFF_S: Final = 640.0
 """A gang that was rolled back is tried again after so long at most."""
@@ -156,3 +156,8 @@ class Policy:
     and for :data:`SPREAD`."""
     moving: Moving = Moving()
     """When gangs are moved to other cards."""
+
+    @property
+    def wants(self) -> Wants:
+        """What is asked of gangs: by rules of placement, and by what looks at measured use."""
+        return replace(self.profiles.wants, use=self.heeds_measured)

@@ -15,8 +15,8 @@ from typing import Final
 from vc_egpu.core.books.capacity import places_up_to
 from vc_egpu.core.books.ledger import Ints, Ledger
 from vc_egpu.core.model.causes import Cause
-from vc_egpu.core.model.cluster import NodeName, Pod, PodPhase, PodUid, QueueName, SuspensionState
-from vc_egpu.core.model.gangs import GangView, shares_of, task_counts, task_minimums
+from vc_egpu.core.model.cluster import NodeName, Pod, PodUid, QueueName, SuspensionState
+from vc_egpu.core.model.gangs import HOLDING, GangView, shares_of, task_counts, task_minimums
 from vc_egpu.core.model.plan import Eviction, Suspension
 from vc_egpu.core.placing.place import Group
 from vc_egpu.core.room.causes import taking
@@ -386,4 +386,4 @@ def cards_held(trial: Trial, going: Iterable[Eviction | Suspension]) -> int:
     """Cards held by the pods that have to leave them."""
     uids = [uid for entry in going for uid in sorted(entry.pods)]
     pods = [trial.index.pods[uid] for uid in uids if uid in trial.index.pods]
-    return shares_of(pod for pod in pods if pod.phase in {PodPhase.PLACED, PodPhase.TERMINATING})
+    return shares_of(pod for pod in pods if pod.phase in HOLDING)

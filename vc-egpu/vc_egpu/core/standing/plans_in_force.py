@@ -13,7 +13,7 @@ from vc_egpu.core.books.booking import Booking
 from vc_egpu.core.model.causes import Account
 from vc_egpu.core.model.cluster import PodPhase, PodUid, Snapshot, SuspensionState
 from vc_egpu.core.model.findings import GivenUp, Placed
-from vc_egpu.core.model.gangs import GangView, short_of, task_of
+from vc_egpu.core.model.gangs import OVER, GangView, short_of, task_of
 from vc_egpu.core.model.plan import Eviction, Readiness, Suspension, Withdrawal
 from vc_egpu.core.model.reasons import Reason, Verdict
 from vc_egpu.core.placing import place
@@ -29,7 +29,6 @@ from vc_egpu.core.trial.record import Recorder
 from vc_egpu.core.trial.trial import Trial
 from vc_egpu.core.waiting import diagnosis, ready, say
 
-_FINISHED = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 _LEAVING = frozenset({SuspensionState.SUSPENDING, SuspensionState.SUSPENDED})
 
 
@@ -126,7 +125,7 @@ def victims_left(trial: Trial, view: GangView) -> tuple[list[PodUid], list[PodUi
 def _gone(trial: Trial, uid: PodUid, *, suspends: bool) -> bool:
     pod = trial.index.pods.get(uid)
     if pod is not None:
-        return pod.phase in _FINISHED or (suspends and pod.asleep)
+        return pod.phase in OVER or (suspends and pod.asleep)
     return not silent_nodes.still_held(trial.index, uid)
 
 

@@ -1,6 +1,7 @@
 """The rows of a record. Each is a line of JSON; a line that cannot be read says nothing about the others."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -74,6 +75,11 @@ Row = Begun | ShapeSeen | GangSeen | PodCame | PodRuns | PodOver
 
 class RecordError(ValueError):
     """A line, or a whole record, means nothing to this version."""
+
+
+def aside(path: Path) -> Path:
+    """Where a record's file goes when it is full."""
+    return path.with_name(f"{path.name}.1")
 
 
 def encode(row: Row) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vc_egpu.report.recorded.rows import RecordError, Row, decode
+from vc_egpu.report.recorded.rows import RecordError, Row, aside, decode
 
 
 @dataclass(slots=True)
@@ -18,8 +18,8 @@ class Unread:
 
 def files_of(path: Path) -> list[Path]:
     """The record, and the part of it that went aside when the file was full."""
-    aside = path.with_name(f"{path.name}.1")
-    return [aside, path] if aside.exists() else [path]
+    before = aside(path)
+    return [before, path] if before.exists() else [path]
 
 
 def rows_of(path: Path, unread: Unread) -> Iterator[Row]:

@@ -2,13 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
-from vc_egpu.core.model.cluster import Gang, Instant, PodPhase, PodShape, Snapshot
+from vc_egpu.core.model.cluster import Gang, Instant, PodShape, Snapshot
+from vc_egpu.core.model.gangs import HOLDING, OVER
 from vc_egpu.report.recorded.rows import Begun, GangSeen, PodCame, PodOver, PodRuns, Row, ShapeSeen
-
-_HOLDS: Final = frozenset({PodPhase.PLACED, PodPhase.TERMINATING})
-_OVER: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
 @dataclass(slots=True)
@@ -55,8 +52,7 @@ def told(rows: Iterable[Row]) -> Told | None:
             found.gangs.setdefault(row.gang, row)
         elif isinstance(row, PodCame):
             if row.shape in shapes and row.pod not in known:
-                member = f"{row.task}/{row.index}" if row.task and row.index >= 0 else row.pod
-                life = Life(member, row.task, shapes[row.shape], row.at)
+                life = Life(_member(row.pod, row.task, row.index), row.task, shapes[row.shape], row.at)
                 known[row.pod] = found.lives.setdefault(row.gang, {})[row.pod] = life
         elif isinstance(row, PodRuns) and row.pod in known:
             known[row.pod].runs = row.at
@@ -71,19 +67,23 @@ def _meanwhile(found: Told, known: dict[str, Life], begun: Begun) -> None:
     for gang in snapshot.gangs.values():
         found.gangs.setdefault(gang.key, _seen(gang))
     for uid, pod in snapshot.pods.items():
-        if pod.gang is None or pod.phase in _OVER:
+        if pod.gang is None or pod.phase in OVER:
             continue
         life = known.get(uid)
         if life is None:
-            member = f"{pod.task}/{pod.index}" if pod.task and pod.index >= 0 else uid
-            life = Life(member, pod.task, pod.shape, min(pod.created, begun.at))
+            life = Life(_member(uid, pod.task, pod.index), pod.task, pod.shape, min(pod.created, begun.at))
             known[uid] = found.lives.setdefault(pod.gang, {})[uid] = life
-        if life.runs is None and pod.phase in _HOLDS:
+        if life.runs is None and pod.phase in HOLDING:
             life.runs = begun.at
-    there = {uid for uid, pod in snapshot.pods.items() if pod.phase not in _OVER}
+    there = {uid for uid, pod in snapshot.pods.items() if pod.phase not in OVER}
     for name, life in known.items():
         if life.over is None and name not in there:
             life.over = begun.at
+
+
+def _member(pod: str, task: str, index: int) -> str:
+    """The pod's place in its gang; itself where it has no place of its own."""
+    return f"{task}/{index}" if task and index >= 0 else pod
 
 
 def _seen(gang: Gang) -> GangSeen:

@@ -37,6 +37,7 @@ from vc_egpu.core.topology.network import Domain
 from vc_egpu.volcano import room
 from vc_egpu.volcano.codec import gang_notes
 from vc_egpu.volcano.codec.queue_limits import QueueLimits, QueueLimitsError
+from vc_egpu.volcano.measured.notes import without_use
 from vc_egpu.volcano.needs.nodes import environment
 from vc_egpu.volcano.network.bounds import SubgroupPolicy, bound_of, policies_of
 from vc_egpu.volcano.podspec.sums import resources, units
@@ -230,16 +231,12 @@ def says_the_same(before: Document, now: Document) -> bool:
     """
     old, new = before["metadata"], now["metadata"]
     return (
-        _without_use(old.get("annotations")) == _without_use(new.get("annotations"))
+        without_use(old.get("annotations")) == without_use(new.get("annotations"))
         and old.get("labels") == new.get("labels")
         and before.get("spec") == now.get("spec")
         and (before.get("status") or {}).get("allocatable") == (now.get("status") or {}).get("allocatable")
         and _is_ready(before.get("status") or {}) is _is_ready(now.get("status") or {})
     )
-
-
-def _without_use(annotations: Mapping[str, str] | None) -> Mapping[str, str]:
-    return {key: text for key, text in (annotations or {}).items() if key != names.NODE_USE}
 
 
 def _is_ready(status: Document) -> bool:

@@ -13,6 +13,7 @@ from pydantic import Field
 from vc_egpu.core.measured.use import FULL_POINTS, UNKNOWN, CardUse, NodeUse, in_steps, is_current
 from vc_egpu.core.model.cluster import Instant, PodUid
 from vc_egpu.core.model.policy import CLOCK_SKEW_S
+from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import MAX_CARDS_PER_NODE, AnnotationError, Uuid, Wire
 
 MAX_PODS: Final = 128
@@ -78,3 +79,8 @@ def current(text: str | None, now: Instant) -> NodeUse | None:
 
 def _read(points: int | None) -> int:
     return UNKNOWN if points is None else in_steps(points)
+
+
+def without_use(annotations: Mapping[str, str] | None) -> Mapping[str, str]:
+    """A node's annotations but for what it was measured to use, which asks for nothing."""
+    return {key: text for key, text in (annotations or {}).items() if key != names.NODE_USE}

@@ -8,7 +8,6 @@ later. It has one compute instance, which has all of it.
 import ctypes
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,36 +15,15 @@ import pynvml
 
 from vc_egpu_node.vendors.base import UntoldError
 from vc_egpu_node.vendors.child import serve
+from vc_egpu_node.vendors.nvidia.calls import CODES, card_of, checked
 from vc_egpu_node.vendors.nvidia.lists import Kind, running, wide_lists
 from vc_egpu_node.vendors.nvidia.mig import instances as mig
-from vc_egpu_node.vendors.slices import HeldSlice, Refusal, SliceError
+from vc_egpu_node.vendors.slices import HeldSlice, SliceError
 
-CODES: Final[dict[int, Refusal]] = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED: "not-supported",
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "not-supported",
-    pynvml.NVML_ERROR_NO_PERMISSION: "not-permitted",
-    pynvml.NVML_ERROR_NOT_FOUND: "absent",
-    pynvml.NVML_ERROR_GPU_IS_LOST: "absent",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "not-ready",
-    pynvml.NVML_ERROR_TIMEOUT: "not-ready",
-    pynvml.NVML_ERROR_IN_USE: "busy",
-    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: "no-room",
-}
 KINDS: Final[tuple[Kind, ...]] = ("Compute", "MPSCompute", "Graphics")
 MIB: Final = 1 << 20
 _SHARED_ENGINES: Final = 0
 """The one profile of engines that compute instances have."""
-
-
-@contextmanager
-def _checked(doing: str) -> Iterator[None]:
-    """NVML's errors as refusals."""
-    try:
-        yield
-    except pynvml.NVMLError as error:
-        raise SliceError(
-            CODES.get(error.value, "failed"), f"{doing}: NVML answers {error.value}: {error}"
-        ) from error
 
 
 class Driver:
@@ -53,17 +31,6 @@ class Driver:
 
     def __init__(self, minors: Path = mig.MINORS) -> None:
         self._minors = minors
-
-    @contextmanager
-    def _card(self, uuid: str) -> Iterator[Any]:
-        with _checked(f"card {uuid}"):
-            pynvml.nvmlInit()
-        try:
-            with _checked(f"card {uuid}"):
-                yield pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        finally:
-            with suppress(pynvml.NVMLError):
-                pynvml.nvmlShutdown()
 
     def _held(self, card: Any) -> list[HeldSlice]:
         card_mib = int(pynvml.nvmlDeviceGetMemoryInfo(card).total) // MIB
@@ -73,12 +40,12 @@ class Driver:
 
     def slices(self, uuid: str) -> list[dict[str, Any]]:
         """The instances on it."""
-        with self._card(uuid) as card:
+        with card_of(uuid) as card:
             return [_told(one) for one in self._held(card)]
 
     def make(self, uuid: str, template: str, start: int) -> dict[str, Any]:
         """An instance of that size at that place; what it is."""
-        with self._card(uuid) as card:
+        with card_of(uuid) as card:
             card_mib = int(pynvml.nvmlDeviceGetMemoryInfo(card).total) // MIB
             fitting = (one for one in mig.profiles(card, card_mib) if one.offered and one.name == template)
             profile = next(fitting, None)
@@ -88,14 +55,14 @@ class Driver:
             if any(one.start == start and one.template == template for one in self._held(card)):
                 raise SliceError("no-room", f"card {uuid} has another {template} at {start}")
             where = pynvml.c_nvmlGpuInstancePlacement_t(place.start, place.size)
-            with _checked(f"making {template} at {start} on card {uuid}"):
+            with checked(f"making {template} at {start} on card {uuid}"):
                 instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(
                     card, profile.id, ctypes.byref(where)
                 )
             try:
                 _fill(instance, profile.compute, uuid)
             except SliceError:
-                with _checked(f"removing a half-made {template} at {start} on card {uuid}"):
+                with checked(f"removing a half-made {template} at {start} on card {uuid}"):
                     pynvml.nvmlGpuInstanceDestroy(instance)
                 raise
             number = int(pynvml.nvmlGpuInstanceGetInfo(instance).id)
@@ -107,7 +74,7 @@ class Driver:
 
     def destroy(self, uuid: str, slice_id: str) -> None:
         """Remove the instance, unless a program runs on it or nobody can tell."""
-        with self._card(uuid) as card:
+        with card_of(uuid) as card:
             found = next((one for one in self._held(card) if one.id == slice_id), None)
             if found is None:
                 return
@@ -115,7 +82,7 @@ class Driver:
             if not found.half:
                 _refuse_in_use(card, number, slice_id)
             instance = pynvml.nvmlDeviceGetGpuInstanceById(card, number)
-            with _checked(f"removing {found.template} at {found.start} from card {uuid}"):
+            with checked(f"removing {found.template} at {found.start} from card {uuid}"):
                 for compute in _compute_instances(instance):
                     pynvml.nvmlComputeInstanceDestroy(compute)
                 pynvml.nvmlGpuInstanceDestroy(instance)
@@ -136,7 +103,7 @@ def _compute_profiles(instance: Any) -> Iterator[Any]:
 
 def _fill(instance: Any, compute: int, uuid: str) -> None:
     """One compute instance that has all of it."""
-    with _checked(f"making a compute instance of {compute} slices on card {uuid}"):
+    with checked(f"making a compute instance of {compute} slices on card {uuid}"):
         whole = next((one for one in _compute_profiles(instance) if one.sliceCount == compute), None)
         if whole is None:
             raise SliceError("not-supported", f"card {uuid} has no compute instance of {compute} slices")
