@@ -121,7 +121,7 @@ class Controller:
             groups_only=settings.groups_only,
             counts=settings.counts,
         )
-        queues = QueueWorker(writer, self.known, recorder, use_only=settings.groups_only)
+        queues = QueueWorker(writer, self.known, recorder, use_only=settings.groups_only, monotonic=monotonic)
         self._looks: dict[Look, Callable[[Key], float | None]] = {
             Look.JOB: self._jobs.look,
             Look.GROUP: self._groups.look,
