@@ -201,6 +201,10 @@ FORBIDDEN: dict[str, tuple[Any, str]] = {
     "no words": (lambda body: body["metadata"].pop("annotations"), "metadata.annotations"),
     "flags": (_words("suspend --library /x --lock-ms 1 1:1"), "metadata.annotations"),
     "no such verb": (_words("kill --lock-ms 1 1:1"), "metadata.annotations"),
+    "a signal that ends": (
+        _words("suspend --lock-ms 1 --signal KILL --drain-ms 1 1:1"),
+        "metadata.annotations",
+    ),
     "no start time": (_words("suspend --lock-ms 1 1"), "metadata.annotations"),
     "more annotations": (
         lambda body: body["metadata"]["annotations"].update(other="x"),

@@ -1,5 +1,5 @@
 # Test programs. All look the driver up at run time; train-direct is linked to it.
-PROGRAMS := train serve meet allocate measure
+PROGRAMS := train serve meet gang allocate measure
 
 native: $(PROGRAMS:%=$(OUT)/programs/%) $(OUT)/programs/train-direct
 

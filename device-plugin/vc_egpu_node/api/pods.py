@@ -22,7 +22,7 @@ REMADE_S: Final = 30.0
 """So long after its pod is gone may a container start that the kubelet was at (removal without grace)."""
 Json = dict[str, Any]
 _MIRROR: Final = "kubernetes.io/config.mirror"
-_READ: Final = frozenset({names.CARDS, names.SUSPEND, names.RESIZED, _MIRROR})
+_READ: Final = frozenset({names.CARDS, names.SUSPEND, names.SUSPEND_SIGNAL, names.RESIZED, _MIRROR})
 """Annotations that matter here."""
 _STATUSES: Final = (*IN_STATUS, DEBUG_STATUS)
 """The last ones hold no cards of ours: who debugs a pod is seen on a card all the same."""
@@ -45,6 +45,8 @@ class PodView:
     """Containers that run now."""
     suspend: str | None = None
     """Text of the order to suspend it."""
+    suspend_signal: str = ""
+    """At which its program comes to rest, as its owner wrote it; empty: at none."""
     resized: str | None = None
     """Text of the note on its last wish to be resized."""
     terminating: bool = False
@@ -121,6 +123,7 @@ def view(document: Json) -> PodView:
         containers=ids,
         running=frozenset(str(one.get("name")) for one in states if "running" in (one.get("state") or {})),
         suspend=(metadata.get("annotations") or {}).get(names.SUSPEND),
+        suspend_signal=str((metadata.get("annotations") or {}).get(names.SUSPEND_SIGNAL) or ""),
         resized=(metadata.get("annotations") or {}).get(names.RESIZED),
         terminating="deletionTimestamp" in metadata,
         asks=frozenset((document.get("spec") or {}).get("asks") or ()),

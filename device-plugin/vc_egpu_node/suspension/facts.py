@@ -12,6 +12,7 @@ from vc_egpu_node.containers.processes import ContainerOfProcess, Host
 from vc_egpu_node.isolation.control import shared
 from vc_egpu_node.suspension.machine import Process
 from vc_egpu_node.suspension.room import Limited, MemoryLimits, free_mib
+from vc_egpu_node.suspension.signals import deaf
 from vc_egpu_node.suspension.verdict import Facts, HostRoom, MemoryRoom
 from vc_egpu_node.wall.wall import Look
 
@@ -129,6 +130,8 @@ class FactsOf:
             shared_mib=-(-passed_on // MIB),
             processes=len({one.pid for one in seen}),
             several_allowed=node.several_allowed,
+            signal=pod.view.suspend_signal,
+            deaf_pid=deaf(self._proc_dir, sorted({one.pid for one in seen}), pod.view.suspend_signal),
             mps=any(one.mps for one in seen),
             device_mib=sum(one.memory_mib for one in seen),
             book_mib=pod.book_mib,

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, Protocol
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.resources import POD_TEMPLATES, PODS
 from vc_egpu.kube.wire.errors import KubeError, NotFound, Refused
+from vc_egpu.volcano.codec.suspension import SUSPEND_SIGNALS
 from vc_egpu.volcano.words import names
 
 from vc_egpu_node.api.pods import TERMINAL, NodePods
@@ -76,10 +77,22 @@ class Answer:
         return "failed" in self.states.values()
 
 
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How a program comes to rest between two steps."""
+
+    signal: str
+    """One of :data:`SUSPEND_SIGNALS`."""
+    ms: int
+    """It has so long."""
+
+
 class Helper(Protocol):
     """One way to run it."""
 
-    def run(self, verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+    def run(
+        self, verb: Verb, processes: Sequence[Process], lock_ms: int, drain: Drain | None = None
+    ) -> Answer:
         """Wait for its end; raises one of the errors above."""
 
     def sweep(self) -> None:
@@ -89,12 +102,17 @@ class Helper(Protocol):
         """The agent ends: stop waiting. What runs is left to the next agent."""
 
 
-def words(verb: Verb, processes: Sequence[Process], lock_ms: int) -> str:
+def words(verb: Verb, processes: Sequence[Process], lock_ms: int, drain: Drain | None = None) -> str:
     """Its arguments as one text."""
     if len(processes) > MAX_PROCESSES:
         raise NotBegunError(f"{len(processes)} processes, the helper takes {MAX_PROCESSES}")
     named = (f"{pid}:{start}" for pid, start in processes)
-    return " ".join((verb, "--lock-ms", str(max(1, lock_ms)), *named))
+    how: tuple[str, ...] = ()
+    if drain is not None:
+        if drain.signal not in SUSPEND_SIGNALS:
+            raise NotBegunError(f"{names.SUSPEND_SIGNAL} is {drain.signal[:32]!r}")
+        how = ("--signal", drain.signal.removeprefix("SIG"), "--drain-ms", str(max(1, drain.ms)))
+    return " ".join((verb, "--lock-ms", str(max(1, lock_ms)), *how, *named))
 
 
 def parse(text: str) -> Answer:
@@ -119,10 +137,12 @@ class ProgramHelper:
         self._library = library
         self._timeout_s = timeout_s
 
-    def run(self, verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+    def run(
+        self, verb: Verb, processes: Sequence[Process], lock_ms: int, drain: Drain | None = None
+    ) -> Answer:
         """See :meth:`Helper.run`."""
         library = ["--library", self._library] if self._library else []
-        command = [str(self._program), *library, "--words", words(verb, processes, lock_ms)]
+        command = [str(self._program), *library, "--words", words(verb, processes, lock_ms, drain)]
         try:
             ran = subprocess.run(
                 command, capture_output=True, text=True, timeout=self._timeout_s, check=False, env=os.environ
@@ -171,13 +191,15 @@ class PodHelper:
         with self._changed:
             self._changed.notify_all()
 
-    def run(self, verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+    def run(
+        self, verb: Verb, processes: Sequence[Process], lock_ms: int, drain: Drain | None = None
+    ) -> Answer:
         """See :meth:`Helper.run`."""
         self._end_lost()
         name = f"{TEMPLATE}-{secrets.token_hex(6)}"
         try:
             template = self._api.get(POD_TEMPLATES, TEMPLATE, self._namespace)
-            body = self._pod(template, name, words(verb, processes, lock_ms))
+            body = self._pod(template, name, words(verb, processes, lock_ms, drain))
             deadline_s = float(body["spec"].get("activeDeadlineSeconds") or 0) + PATIENCE_S
         except KubeError as error:
             raise NotBegunError(f"PodTemplate {TEMPLATE} could not be read: {error}") from error

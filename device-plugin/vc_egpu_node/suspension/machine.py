@@ -58,10 +58,18 @@ class Record:
     """Unix time of the last change of state."""
     suspended_s: float = 0.0
     """Sum of earlier suspensions."""
+    signal: str = ""
+    """At which the program comes to rest; empty: it names none."""
     touched: bool = False
     """A helper has begun with it, or may have."""
     attempts: int = 0
     retry_at_s: float = 0.0
+
+    @property
+    def moves_together(self) -> bool:
+        """Its launches go on until all its processes stand still: one may have to launch what the kernel of
+        another waits for."""
+        return bool(self.signal) or len(self.processes) > 1
 
     @property
     def host_mib(self) -> int:
@@ -75,7 +83,10 @@ class Record:
 
     def document(self) -> dict[str, Any]:
         """For the file."""
-        return {"version": RECORD_VERSION, **asdict(self), "state": self.state.value}
+        fields = asdict(self)
+        if not self.signal:  # so that earlier agents can read it
+            del fields["signal"]
+        return {"version": RECORD_VERSION, **fields, "state": self.state.value}
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Self:

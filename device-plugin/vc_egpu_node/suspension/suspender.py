@@ -149,7 +149,7 @@ class Suspender:
         self._due = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="suspensions", daemon=True)
-        worker.connect(wished=self._wished)
+        worker.connect(wished=self._wished, close=lambda uid: world.gate(uid, closed=True))
 
     def start(self) -> None:
         """Begin to look. What an earlier agent's helper was at is ended first, on this thread's own time."""
@@ -189,7 +189,7 @@ class Suspender:
         """UIDs of pods whose launches wait."""
         with self._lock:
             records = self._records.items()
-            return frozenset(uid for uid, one in records if one.state is not SuspensionState.RUNNING)
+            return frozenset(uid for uid, one in records if _waits(one))
 
     def pods(self) -> list[SuspendedPod]:
         """All that is or was suspended."""
@@ -263,14 +263,18 @@ class Suspender:
         if action is Action.SUSPEND or not record.processes:
             after = replace(after, processes=self._worker.processes(pod, record.processes))
         if action is Action.SUSPEND:  # before it leaves: of what has left no look tells
-            after = replace(after, card_mib=self._worker.card_mib(pod, record, after.processes))
+            after = replace(
+                after,
+                card_mib=self._worker.card_mib(pod, record, after.processes),
+                signal=pod.view.suspend_signal,
+            )
         try:
             self._keep(after)
         except OSError as error:
             log.error("%s/%s stays %s: %s", record.namespace, record.pod, record.state, error)
             return
         log.info("%s/%s: %s", record.namespace, record.pod, after.state)
-        if action is Action.SUSPEND:
+        if action is Action.SUSPEND and not after.moves_together:
             self._world.gate(pod.uid, closed=True)
         self._busy.add(pod.uid)
         self._pool.submit(self._work, pod, after, self._policy())
@@ -406,3 +410,9 @@ class Suspender:
             self._world.publish(NodeSuspension(pods=said).encode())
         except KubeError as error:
             log.warning("the node does not say yet how far its pods are: %s", error)
+
+
+def _waits(record: Record) -> bool:
+    """Whether its launches wait."""
+    leaving = record.state is SuspensionState.SUSPENDING
+    return record.state is not SuspensionState.RUNNING and not (leaving and record.moves_together)

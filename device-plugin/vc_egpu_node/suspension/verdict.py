@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from vc_egpu.volcano.codec.suspension import SUSPEND_SIGNALS
+from vc_egpu.volcano.words import names
+
 LEAST_DRIVER: Final = 570
 """The first with the checkpoint calls."""
 RESERVE_MIB: Final = 1024
 """Free memory of the host that is left alone."""
+_SHARED: Final = "memory that its processes share or export"
 _DRIVER: Final = re.compile(r"^(\d{1,6})\.")
 
 
@@ -66,6 +70,10 @@ class Facts:
     """The most that it may hold there."""
     rooms: Sequence[MemoryRoom]
     host: HostRoom
+    signal: str = ""
+    """At which its program comes to rest between two steps, and lets go of what its processes share."""
+    deaf_pid: int = 0
+    """A process of it that uses the GPU and does not catch that signal."""
     ending: bool = False
     """It is being deleted: it may need its cards to save what it has."""
 
@@ -92,8 +100,9 @@ def judge(facts: Facts) -> Verdict:
         ("start", "" if facts.started else "its containers do not all run"),
         ("library", "" if facts.isolated else "it runs without the isolation library"),
         ("page", "" if facts.known else "what its processes hold cannot be read"),
+        ("signal", _signal(facts)),
         ("managed", _amount(facts.managed_mib, "managed memory, which a checkpoint cannot move")),
-        ("shared", _amount(facts.shared_mib, "memory that its processes share or export")),
+        ("shared", "" if facts.signal else _amount(facts.shared_mib, _SHARED)),
         ("mps", "its processes run under MPS" if facts.mps else ""),
         ("processes", _several(facts)),
         ("budget", _budget(facts)),
@@ -113,16 +122,26 @@ def _driver(version: str) -> str:
     return f"driver {have} has no process checkpoint, {LEAST_DRIVER} is the first that does"
 
 
+def _signal(facts: Facts) -> str:
+    named = facts.signal
+    if named and named not in SUSPEND_SIGNALS:
+        known = ", ".join(SUSPEND_SIGNALS)
+        return f"its {names.SUSPEND_SIGNAL} is {named[:32]!r}, it must be one of {known}"
+    if facts.deaf_pid:
+        return f"process {facts.deaf_pid} uses the GPU and does not catch {named}, its {names.SUSPEND_SIGNAL}"
+    return ""
+
+
 def _amount(mib: int, what: str) -> str:
     return f"it holds {mib} MiB of {what}" if mib else ""
 
 
 def _several(facts: Facts) -> str:
-    if facts.processes <= 1 or facts.several_allowed:
+    if facts.processes <= 1 or facts.several_allowed or facts.signal:
         return ""
     return (
-        f"{facts.processes} of its processes use the GPU, which may talk to each other "
-        "(suspendSeveralProcesses allows it)"
+        f"{facts.processes} of its processes use the GPU, which may talk to each other; it names no "
+        f"{names.SUSPEND_SIGNAL} to bring them to rest (suspendSeveralProcesses allows it without)"
     )
 
 

@@ -15,6 +15,7 @@ from vc_egpu_node.suspension.facts import FactsOf, LowPod
 from vc_egpu_node.suspension.helper import (
     MAX_PROCESSES,
     Answer,
+    Drain,
     Helper,
     HelperError,
     NotBegunError,
@@ -83,12 +84,15 @@ class Worker:
         self._look = look
         self._shortage = shortage
         self._wished: Callable[[str], bool] = lambda _uid: False
+        self._close: Callable[[str], None] = lambda _uid: None
         self._stopping = threading.Event()
         self._helpers = threading.BoundedSemaphore(HELPERS)
 
-    def connect(self, wished: Callable[[str], bool]) -> None:
-        """``wished``: whether there is an order to suspend that pod right now."""
+    def connect(self, wished: Callable[[str], bool], close: Callable[[str], None]) -> None:
+        """``wished``: whether there is an order to suspend that pod right now. ``close``: let its launches
+        wait."""
         self._wished = wished
+        self._close = close
 
     def stop(self) -> None:
         """End waiting."""
@@ -144,6 +148,7 @@ class Worker:
         if not answer.done:
             again = record.touched or not answer.all_running  # an earlier helper may have begun
             return self._undo(pod, record, policy, answer.error, again=again)
+        self._close(pod.uid)  # a program of it that begins now would take what it left
         left_mib = self._left(pod)
         if left_mib > REST_MIB:
             if set(self.processes(pod, record.processes)) - set(record.processes):
@@ -209,7 +214,12 @@ class Worker:
             return Answer(done=True)
         began_s = time.monotonic()
         with self._helpers:
-            answer = self._helper.run(verb, record.processes, int(policy.suspend_lock_s * 1000))
+            lock_ms = int(policy.suspend_lock_s * 1000)
+            if record.signal:
+                drain = Drain(record.signal, int(policy.suspend_drain_s * 1000))
+                answer = self._helper.run(verb, record.processes, lock_ms, drain)
+            else:
+                answer = self._helper.run(verb, record.processes, lock_ms)
         log.info(
             "%s/%s: %s of %d processes took %.2f s%s",
             record.namespace,

@@ -23,7 +23,7 @@ def built() -> None:
     names = [
         "libcuda.so.1",
         "libnvidia-ml.so.1",
-        *(f"programs/{p}" for p in ("train", "serve", "meet", "allocate")),
+        *(f"programs/{p}" for p in ("train", "serve", "meet", "gang", "allocate")),
     ]
     targets = [f"build/{name}" for name in [*names, "programs/train-direct"]]
     subprocess.run(["make", "-s", "-C", str(NATIVE), *targets], check=True, timeout=240)

@@ -14,6 +14,7 @@ from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.suspension.facts import LowPod, NodeState
 from vc_egpu_node.suspension.helper import (
     Answer,
+    Drain,
     Verb,
 )
 from vc_egpu_node.suspension.machine import Process, Record
@@ -46,6 +47,11 @@ class Card:
     mib: int = 6_000
     calls: list[tuple[Verb, tuple[Process, ...]]] = field(default_factory=list)
     answers: list[Answer | RuntimeError] = field(default_factory=list)
+    drains: list[Drain | None] = field(default_factory=list)
+    """How it was to come to rest, at each call."""
+    gate: Callable[[], bool] = lambda: False
+    gate_then: list[bool] = field(default_factory=list)
+    """Whether the pod's launches waited, at each call."""
     looks: int = 0
     free_mib: int = 90_000
     untold: int = 0
@@ -53,8 +59,12 @@ class Card:
     leaves_mib: int = 0
     """What stays on the card though everything was checkpointed."""
 
-    def run(self, verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+    def run(
+        self, verb: Verb, processes: Sequence[Process], lock_ms: int, drain: Drain | None = None
+    ) -> Answer:
         self.calls.append((verb, tuple(processes)))
+        self.drains.append(drain)
+        self.gate_then.append(self.gate())
         if self.answers:
             answer = self.answers.pop(0)
             if isinstance(answer, RuntimeError):
@@ -106,6 +116,7 @@ class Stage:
         self.leaving: dict[str, frozenset[str]] = {}
         """By pod: which containers' memory was on its way to the host when it was judged last."""
         self.gates: dict[str, bool] = {}
+        self.card.gate = lambda: self.gates.get(UID, False)
         self.told: list[tuple[str, str]] = []
         self.node: str | None = None
         """What the Node says."""

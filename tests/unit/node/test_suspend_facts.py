@@ -175,3 +175,30 @@ def test_memory_that_is_on_its_way_to_the_host_is_not_free_there(here: Pod) -> N
     here.look = Look((seen(71, "main", 600), seen(81, "other", 300), seen(82, "third", 50)), {}, 1)
     facts = here.facts_of.of_pod(here.pod, here.look, replace(NODE, leaving=frozenset({"other", "main"})))
     assert facts.host.free_mib == 19_700
+
+
+CATCHES, IGNORES = "SigIgn:\t0\nSigCgt:\t200\n", "SigIgn:\t200\nSigCgt:\t0\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "signal", "deaf"),
+    [
+        ("SigIgn:\t1000\nSigCgt:\t1000\n", "SIGUSR1", 41),
+        (CATCHES, "SIGUSR1", 0),
+        (IGNORES, "SIGUSR1", 0),
+        (CATCHES, "SIGUSR2", 41),
+        ("SigCgt:\tnonsense\n", "SIGUSR1", 0),
+        ("", "SIGUSR1", 0),
+        ("SigIgn:\t0\nSigCgt:\t0\n", "", 0),
+        ("SigIgn:\t0\nSigCgt:\t0\n", "SIGKILL", 0),
+    ],
+)
+def test_a_process_that_does_not_catch_the_signal_is_named(
+    here: Pod, status: str, signal: str, deaf: int
+) -> None:
+    for pid, text in ((40, "SigIgn:\t0\nSigCgt:\ta00\n"), (41, status)):
+        here.process(pid, pid)
+        (here.proc / str(pid) / "status").write_text(text)
+    here.pod = replace(here.pod, view=replace(here.pod.view, suspend_signal=signal))
+    here.look = replace(here.look, seen=(seen(41, "main", 10), seen(40, "main", 10)))
+    assert (here.facts.signal, here.facts.deaf_pid) == (signal, deaf)

@@ -11,6 +11,7 @@ from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.suspension.helper import (
     MAX_PROCESSES,
     Answer,
+    Drain,
     HelperError,
     NotBegunError,
     NotNowError,
@@ -80,7 +81,7 @@ def test_a_driver_that_tells_nothing_is_no_proof_that_memory_has_left(stage: Sta
     """Somebody else would get the card's memory, and find it taken."""
     stage.card.leaves_mib = 500
 
-    def silent(verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+    def silent(verb: Verb, processes: Sequence[Process], lock_ms: int, drain: Drain | None = None) -> Answer:
         stage.card.untold = 4
         return run(verb, processes, lock_ms)
 
@@ -177,7 +178,7 @@ def test_what_lies_on_the_host_is_known_though_the_answer_was_lost(stage: Stage,
     """The second helper finds nothing left to do, and nothing on the card: there it needs room again."""
     run = stage.card.run
 
-    def lost(verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+    def lost(verb: Verb, processes: Sequence[Process], lock_ms: int, drain: Drain | None = None) -> Answer:
         run(verb, processes, lock_ms)
         stage.card.run = run  # type: ignore[method-assign]
         raise HelperError("no answer")
@@ -203,7 +204,7 @@ def test_what_an_earlier_helper_took_away_comes_back_though_a_later_one_knows_no
     unusable = Answer(done=False, error="cuInit: 999", states={71: "none"})
     said: list[Answer | None] = [None, unusable]
 
-    def one(verb: Verb, processes: Sequence[Process], lock_ms: int) -> Answer:
+    def one(verb: Verb, processes: Sequence[Process], lock_ms: int, drain: Drain | None = None) -> Answer:
         if not said:
             return run(verb, processes, lock_ms)
         answer = said.pop(0)

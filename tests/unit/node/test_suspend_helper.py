@@ -10,6 +10,7 @@ from vc_egpu.volcano.words import names
 from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.suspension.helper import (
     Answer,
+    Drain,
     HelperError,
     NotBegunError,
     NotNowError,
@@ -23,6 +24,10 @@ from vc_egpu_node.suspension.helper import (
 
 def test_words_and_answers() -> None:
     assert words("suspend", [(7, 9), (8, 10)], 2_500) == "suspend --lock-ms 2500 7:9 8:10"
+    drain = Drain("SIGUSR2", 20_000)
+    assert words("resume", [(7, 9)], 10, drain) == "resume --lock-ms 10 --signal USR2 --drain-ms 20000 7:9"
+    with pytest.raises(NotBegunError, match="SIGKILL"):
+        words("suspend", [(7, 9)], 10, Drain("SIGKILL", 1))
     with pytest.raises(NotBegunError, match="129 processes"):
         words("suspend", [(n, 1) for n in range(129)], 1)
     text = '{"version":1,"verb":"suspend","ok":true,"error":"","ms":1,"states":{"7":"checkpointed"}}'

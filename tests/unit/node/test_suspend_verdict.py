@@ -30,6 +30,7 @@ def test_nothing_against_it_is_suspendable() -> None:
     assert judge(replace(GOOD, processes=0, device_mib=0)).suspendable
     assert judge(replace(GOOD, processes=8, several_allowed=True)).suspendable
     assert judge(replace(GOOD, rooms=())).suspendable
+    assert judge(replace(GOOD, processes=8, shared_mib=64, signal="SIGUSR1")).suspendable
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,9 @@ def test_nothing_against_it_is_suspendable() -> None:
         ({"shared_mib": 2}, "shared", ("2 MiB",)),
         ({"mps": True}, "mps", ("MPS",)),
         ({"processes": 2}, "processes", ("2 of its processes", "suspendSeveralProcesses")),
+        ({"signal": "SIGKILL"}, "signal", ("'SIGKILL'", "SIGUSR1, SIGUSR2, SIGTSTP")),
+        ({"signal": "SIGUSR2", "deaf_pid": 71}, "signal", ("process 71", "SIGUSR2")),
+        ({"signal": "SIGUSR2", "managed_mib": 7}, "managed", ("7 MiB",)),
         ({"host": HostRoom(10**6, 0, 0)}, "budget", ("hostMemoryMiB",)),
         ({"host": HostRoom(10**6, 100_000, 40_001)}, "budget", ("60000", "40001", "100000")),
         ({"host": HostRoom(41_023, 100_000, 0)}, "host", ("41023", "41024")),

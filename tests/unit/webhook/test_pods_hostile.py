@@ -72,6 +72,10 @@ HOSTILE: dict[str, tuple[Json, tuple[str, ...]]] = {
         ("oversubscribe", "volcano.sh/gpu-h20: 2", "cannot spill"),
     ),
     "an unknown policy": (pod(annotations={"egpu.volcano.sh/card-policy": "best"}), ("best", "binpack")),
+    "a signal that ends programs": (
+        pod(annotations={"egpu.volcano.sh/suspend-signal": "SIGKILL"}),
+        ("suspend-signal", "'SIGKILL'", "SIGUSR1, SIGUSR2, SIGTSTP"),
+    ),
     "an unknown core policy": (pod(annotations={"egpu.volcano.sh/core-policy": "x"}), ("hard, soft",)),
     "its own model ruled out": (
         pod(annotations={"egpu.volcano.sh/avoid-models": "h20"}),

@@ -14,6 +14,8 @@ from vc_egpu.core.model.causes import Cause
 from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.volcano.words.annotations import MAX_MEMORY_MIB, AnnotationError, CauseWord, Wire
 
+SUSPEND_SIGNALS: Final = ("SIGUSR1", "SIGUSR2", "SIGTSTP")
+"""What ``egpu.volcano.sh/suspend-signal`` may name."""
 MAX_WHY: Final = 512
 MAX_SINCE: Final = 1 << 40
 MAX_REASON: Final = 256

@@ -25,6 +25,7 @@ KNOBS: Final = (
     names.SLICE,
     names.ISOLATION,
     names.RESTARTABLE,
+    names.SUSPEND_SIGNAL,
 )
 """Annotations that people write."""
 _WRITTEN: Final = (

@@ -91,6 +91,8 @@ ISOLATION: Final = f"{DOMAIN}/isolation"
 """On a pod: ``library`` (default), or ``hardware``: a slice that the card itself keeps apart."""
 EXPECTED_RUNTIME: Final = f"{DOMAIN}/expected-runtime"
 """On a pod: it ends within this time after its start, so that cards claimed for others may be lent to it."""
+SUSPEND_SIGNAL: Final = f"{DOMAIN}/suspend-signal"
+"""On a pod: the signal at which its program comes to rest between two steps, before it is suspended."""
 MIN_RUNTIME: Final = f"{DOMAIN}/min-runtime"
 """On a Queue: a gang of it that began less than this ago is evicted for others only if nothing else helps."""
 

@@ -21,6 +21,7 @@ Its ``policy.yaml``, which all nodes share::
       lowFloorPercent: 5         # of time, for low that has been held for lowFloorAfterS
       lowFloorAfterS: 60
       suspendLockS: 10           # to suspend a pod: its work in flight has so long to end
+      suspendDrainS: 20          # ... and a program that offers a suspend-signal has so long to come to rest
       suspendSeveralProcesses: false   # also pods whose several processes on the GPU may talk to each other
       resumeRoomS: 60            # a pod that finds no room on its cards for so long could not be resumed
       migOnDemand: false         # in mode mig: instances are made for containers, and removed after them
@@ -73,6 +74,7 @@ class Policy(BaseModel):
     low_floor_percent: Annotated[int, Field(strict=True, ge=0, le=100)] = 5
     low_floor_after_s: Annotated[float, Field(ge=0.0, le=86_400.0)] = 60.0
     suspend_lock_s: Annotated[float, Field(ge=0.1, le=600.0)] = 10.0
+    suspend_drain_s: Annotated[float, Field(ge=0.1, le=120.0)] = 20.0
     suspend_several_processes: bool = False
     resume_room_s: Annotated[float, Field(ge=0.0, le=3600.0)] = 60.0
     mig_on_demand: Annotated[bool, Field(strict=True)] = False

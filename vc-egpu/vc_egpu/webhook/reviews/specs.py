@@ -10,6 +10,7 @@ from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.codec.alternatives import ORDERS
 from vc_egpu.volcano.codec.pod_codec import models_like
 from vc_egpu.volcano.codec.request import PodAsk
+from vc_egpu.volcano.codec.suspension import SUSPEND_SIGNALS
 from vc_egpu.volcano.podspec.node_wishes import CARD_LISTS, MOST_NAMED, entries, excess
 from vc_egpu.volcano.words import names
 from vc_egpu.volcano.words.annotations import AnnotationError, Request
@@ -153,6 +154,7 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
         )
     for name in (names.CARD_POLICY, names.NODE_POLICY):
         _one_of(annotations, name, PLACEMENTS, path)
+    _one_of(annotations, names.SUSPEND_SIGNAL, SUSPEND_SIGNALS, path)
     _check_span(annotations, path)
     for name in CARD_LISTS:
         _list(annotations, name, path)

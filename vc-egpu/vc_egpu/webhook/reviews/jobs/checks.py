@@ -37,6 +37,7 @@ _TEMPLATE_ONLY = (
     names.EXPECTED_RUNTIME,
     names.SLICE,
     names.ISOLATION,
+    names.SUSPEND_SIGNAL,
 )
 
 
