@@ -21,7 +21,7 @@ static void put(char *info, size_t record, const struct process *one) {
 
 static nvmlReturn_t list(nvmlDevice_t device, unsigned *count, char *infos, bool drawing, int since) {
     WITH_CARD(device,
-        SINCE(since) {
+        SINCE(since) if (card->list_error) result = (nvmlReturn_t)card->list_error; else {
             const size_t record = record_of(state, since);
             unsigned found = 0;
             for (size_t i = 0; i < card->process_count; i++) {

@@ -54,7 +54,7 @@ static const struct field FIELDS[] = {
     NARROW(mem_temp_c), NARROW(retired), NARROW(remap_pending), NARROW(remap_failure),
     NARROW(recovery_action), NARROW(mig), NARROW(mig_slices), NARROW(compute_mode), NARROW(error), NARROW(link_version),
     NARROW(socket), NARROW(make_error), NARROW(make_ci_error), NARROW(make_hang_s), NARROW(made_mib),
-    NARROW(destroy_error), NARROW(limits_error), NARROW(limits_lost),
+    NARROW(destroy_error), NARROW(limits_error), NARROW(limits_lost), NARROW(list_error),
 };
 
 static void card_line(struct card *card, const char *key, const char *value) {

@@ -31,6 +31,7 @@
  *   fabric=2:0             state and status of its NVLink fabric (1: not started, 2: in progress, 3: completed);
  *                          without it the card has none
  *   compute_mode=0         3: exclusive process, 2: prohibited
+ *   list_error=3           asked who runs on the card, the driver answers this nvmlReturn_t (999: unknown error)
  *   error=15               every call on this card fails with this nvmlReturn_t (15: GPU is lost)
  *   xid=<n>:<code>         the n-th XID of this card (n counts from 1); each new n is one event
  *   link=<peer bus id>     one NVLink to that card, or to a switch ("switch"); repeated for each link
@@ -71,7 +72,7 @@ struct card {
     unsigned util, mem_util, enc_util, dec_util, power_mw, temp_c, mem_temp_c;
     unsigned retired, remap_pending, remap_failure, recovery_action, mig, mig_slices, compute_mode, error;
     unsigned make_error, make_ci_error, make_hang_s, made_mib, destroy_error;
-    unsigned limits_error, limits_lost;
+    unsigned limits_error, limits_lost, list_error;
     unsigned link_version, socket;
     bool has_fabric;
     unsigned fabric_state, fabric_status;

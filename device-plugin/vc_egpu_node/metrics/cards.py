@@ -56,8 +56,8 @@ def card_families(view: View) -> Iterator[Metric]:
         held.add_metric(labels, len(card.held))
         untold.add_metric(labels, float(card.uuid in view.observation.untold))
         size_mib = unattributed_mib(view.observation, card.uuid)
-        if view.isolated and size_mib is not None:  # else the agent does not see who is on its cards
+        if view.sees_processes and size_mib is not None:  # else all of it is nobody's
             nobodys.add_metric(labels, size_mib * MIB)
     yield from (healthy, offered, held, untold)
-    if view.isolated:
+    if view.sees_processes:
         yield nobodys

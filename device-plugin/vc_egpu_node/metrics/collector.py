@@ -11,6 +11,7 @@ from vc_egpu.metrics.vocabulary import node
 from vc_egpu.metrics.vocabulary.build import tell_build
 
 from vc_egpu_node.cards.trials import OUTCOMES, Outcome
+from vc_egpu_node.containers.admission import Why
 from vc_egpu_node.metrics.cards import card_families, dcgm_families
 from vc_egpu_node.metrics.containers import container_families, pod_families
 from vc_egpu_node.metrics.view import View
@@ -28,6 +29,9 @@ class Metrics(Collector):
         self._refusals = node.REFUSALS.counter(self.registry)
         self._offences = node.OFFENCES.counter(self.registry)
         # The first one has to be seen as growth, so the totals stand at zero before it.
+        for why in Why:
+            for call in ("Allocate", "PreStartContainer"):
+                self._refusals.labels(call, why.value)
         for offence in Offence:
             for action in ACTIONS:
                 self._offences.labels(offence.value, action)

@@ -34,8 +34,7 @@ def test_containers_are_hardened(name: str) -> None:
         assert spec["enableServiceLinks"] is False
         assert not any(spec.get(key) for key in ("hostNetwork", "hostIPC"))
         # The driver tells of the processes on a card only to one that sees the host's.
-        sees = process == "vc-egpu-node-agent" and name != "local"
-        assert bool(spec.get("hostPID")) is sees
+        assert bool(spec.get("hostPID")) is (process == "vc-egpu-node-agent")
         for container in spec["containers"]:
             security = container["securityContext"]
             assert security["readOnlyRootFilesystem"], process

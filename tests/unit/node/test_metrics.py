@@ -8,6 +8,7 @@ from unit.node.granted import grant
 from vc_egpu.core.model.cluster import SuspensionState
 from vc_egpu.volcano.words.annotations import NodeCards
 from vc_egpu_node.cards.monitor import Observation
+from vc_egpu_node.containers.admission import Why
 from vc_egpu_node.isolation.accounts import Activity
 from vc_egpu_node.metrics import Metrics, View
 from vc_egpu_node.suspension.suspender import SuspendedPod
@@ -106,3 +107,16 @@ def test_every_offence_is_counted_from_zero() -> None:
     assert {total(offence, action) for offence in Offence for action in ACTIONS} == {0.0}
     metrics.offence(Offence.OVER_GRANT, "killed")
     assert total(Offence.OVER_GRANT, "killed") == 1.0
+
+
+def test_every_refusal_is_counted_from_zero() -> None:
+    """Many containers that are refused at once were no growth otherwise: their total began with the first."""
+    metrics = Metrics(lambda: View("n1", Observation(), NodeCards()))
+
+    def total(why: Why) -> float | None:
+        labels = {"call": "PreStartContainer", "reason": why.value}
+        return metrics.registry.get_sample_value("egpu_node_refusals_total", labels)
+
+    assert {total(why) for why in Why} == {0.0}
+    metrics.observe("PreStartContainer", 0.1, Why.NO_PLAN.value)
+    assert total(Why.NO_PLAN) == 1.0

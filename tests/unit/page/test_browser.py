@@ -12,6 +12,7 @@ from unit.cli import documents as docs
 from unit.page import synthetic
 from unit.page.browser import Browser, Page, axe, chromium
 from unit.page.cluster_api import Account, ClusterApi, cluster_api
+from unit.page.questions import QUESTIONS
 from unit.page.serving import Site, local_site, shared_site
 from vc_egpu.page.serving.server import STATIC
 
@@ -355,27 +356,12 @@ def test_a_cluster_without_agents_says_so(browser: Browser, tmp_path: Path) -> N
         page.until_text("No node reports cards", "main")
 
 
-QUESTIONS = {
-    "who has card 0 of n1": ("cards/n1/0", "ml/train-0"),
-    "how full is that card": ("cards/n1/0", "48 GiB / 96 GiB"),
-    "which model is it": ("cards/n1/0", "h20"),
-    "which cards are broken, and why": ("cards/n2/0", "XID 79"),
-    "what does my queue use, what is its cap": ("queues", "vgpu-h20"),
-    "is my queue closed": ("queues", "closed"),
-    "why is my job waiting": ("waiting", "queue research uses 3 of 4"),
-    "since when": ("waiting", "ago"),
-    "what can I do": ("waiting", "ask for less"),
-    "who took my cards": ("decisions", "it made room for web/chat"),
-    "is everything well": ("cards", "live"),
-}
-
-
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_newcomers_question_is_answered_by_one_look(page: Page, api: ClusterApi, question: str) -> None:
-    view, answer = QUESTIONS[question]
+    answers = QUESTIONS[question]
     api.put("queues", docs.queue("serving", state="Closed", h20=8))
-    go(page, view)
-    page.until_text(answer)
+    go(page, answers.view)
+    page.until_text(answers.shows)
 
 
 # --- languages and colours -------------------------------------------------------------------------
