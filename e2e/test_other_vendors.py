@@ -6,9 +6,11 @@ The stories share one cluster. Each has a namespace of its own, and leaves no sl
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import pytest
+import yaml
 from fakes.nvml_state import FakeInstance
 from localcluster.api import wait_until
 from outcomes.workload import Task, job, pod, shares
@@ -140,6 +142,39 @@ def test_an_agent_that_dies_finds_its_vnpus_again(here: World, nodes: VendorClus
     here.runs("later", 1)
     assert npus_in(here, "later") != {device}
     assert len(nodes.npus.slices) == 2
+
+
+EVERYTHING: Final = {
+    "ASCEND_VISIBLE_DEVICES": "0-7",
+    "ASCEND_VNPU_SPECS": "vir10_3c_32g",
+    "ASCEND_RUNTIME_OPTIONS": "VIRTUAL",
+}
+"""What the vendor's own runtime would read."""
+
+
+@pytest.mark.parametrize("who", ["user", "account"])
+def test_row_6_of_attacks_variables_open_no_other_npu(here: World, nodes: VendorCluster, who: str) -> None:
+    """Of the table in ``docs/security.md``. One pod has a card, the other none."""
+    queue = here.add_queue("npu", capability={NPU: 1})
+    group = f"system:serviceaccounts:{here.namespace}"
+    in_namespace = ("-n", here.namespace)
+    here.kit.kubectl("create", "role", "pods", "--verb=create", "--resource=pods", *in_namespace)
+    here.kit.kubectl("create", "rolebinding", "pods", "--role=pods", f"--group={group}", *in_namespace)
+    account = f"system:serviceaccount:{here.namespace}:default"
+    identity = ("--as", "mallory", "--as-group", group) if who == "user" else ("--as", account)
+    for name, limits in (("mine", shares(model="910b3")), ("none", {})):
+        document = pod(name, limits, queue=queue if limits else None)
+        (one,) = document["spec"]["containers"]
+        one["env"] = [{"name": key, "value": value} for key, value in EVERYTHING.items()]
+        document["spec"]["nodeSelector"] = {"kubernetes.io/hostname": nodes.agents["ascend"].node.name}
+        making = (*identity, "create", "-f", "-", *in_namespace)
+        here.eventually(partial(here.kit.kubectl, *making, text_in=yaml.safe_dump(document)))
+    (mine,) = here.runs("mine", 1).values()
+    here.runs("none", 1)
+    index_of = {card.uuid: card.index for card in nodes.inventory("ascend").cards}
+    assert npus_in(here, "mine") == {f"davinci{index_of[uuid]}" for uuid in cards_of(mine)}
+    assert here.inside("mine", "printf %s $ASCEND_VISIBLE_DEVICES") == "void"
+    assert here.inside("none", "ls /dev | grep davinci || true") == ""
 
 
 def test_three_vdcus_share_a_card_and_a_fifth_waits(here: World, nodes: VendorCluster) -> None:

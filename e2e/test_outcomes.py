@@ -3,10 +3,8 @@
 Queues: ``test_outcomes_queues``. Nodes, kubelets and the API server: ``test_outcomes_nodes``.
 """
 
-import contextlib
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -15,15 +13,13 @@ from outcomes.submitter import Submitter
 from outcomes.workload import DEAF, H20_MIB, Json, Task, container, job, pod, shares
 from outcomes.world import World
 from stack import webhook
-from stack.install import NAMESPACE, Stack
 from stack.kit import cards_of, is_gated, is_running
-from vc_egpu.kube.resources import NODES, PODS, VOLCANO_JOBS, Resource
+from vc_egpu.kube.resources import NODES, PODS, VOLCANO_JOBS
 from vc_egpu.kube.wire.errors import Forbidden, KubeError
 from vc_egpu.volcano.api.containers import statuses_of
 from vc_egpu.volcano.words import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
-ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 FAILS_WHEN_TOLD: Final = "trap exit TERM; until [ -e /tmp/fail ]; do sleep 0.1; done; exit 3"
 QUICK_RECOVERY: Final = "defaults: {slotsPerCard: 100, recoveryS: 1}\n"
 
@@ -319,33 +315,6 @@ def test_agents_are_replaced_while_gangs_come(here: World) -> None:
 # --- the webhook ----------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def webhook_down(stack: Stack) -> Iterator[None]:
-    """No webhook pod is left; at the end they are back and answer."""
-
-    def scale(replicas: int) -> None:
-        stack.kit.kubectl("scale", "deployment", "vc-egpu-webhook", "-n", NAMESPACE, f"--replicas={replicas}")
-
-    def endpoints(slices: dict[str, Json]) -> int:
-        mine = [s for name, s in slices.items() if name.startswith("vc-egpu-webhook")]
-        return sum(bool(e["conditions"].get("ready")) for s in mine for e in s.get("endpoints") or ())
-
-    scale(0)
-    try:
-        stack.kit.pods_until("the webhook is gone", NAMESPACE, lambda pods: not _webhooks(pods))
-        yield
-    finally:
-        scale(2)
-        disturb.wait_own_ready(stack)
-        stack.kit.until(
-            "it can be reached", ENDPOINT_SLICES, lambda found: endpoints(found) == 2, namespace=NAMESPACE
-        )
-
-
-def _webhooks(pods: dict[str, Json]) -> list[str]:
-    return [name for name in pods if name.startswith("vc-egpu-webhook")]
-
-
 def test_with_the_webhook_down_the_policies_hold_and_others_notice_nothing(here: World) -> None:
     here.submit(job("runs", Task(shares(10_000)), queue=here.queue))
     here.runs("runs", 1)
@@ -353,7 +322,7 @@ def test_with_the_webhook_down_the_policies_hold_and_others_notice_nothing(here:
     gated = Task(shares(), replicas=9, more={"volumes": [claim]})
     here.submit(job("waits", gated, queue=here.queue))
     here.waits("waits", "WaitingForCards")
-    with webhook_down(here.stack):
+    with disturb.webhook_down(here.stack):
         with pytest.raises(KubeError, match=r"pods\.egpu\.volcano\.sh"):
             here.kit.api.create(PODS, in_namespace(here, pod("new", shares(10_000), queue=here.queue)))
         here.apply(pod("plain", {}, queue=None))

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import yaml
 from localcluster.api import wait_until
-from localcluster.pki import Authority, write_kubeconfig
 from outcomes.tenants import ROLES, document_of, wait_until_counted
 from rigs.webhook import BASE, REPOSITORY, Rig
 from stack.kit import StoryError
@@ -17,6 +16,7 @@ from vc_egpu.kube.wire.errors import KubeError
 from vc_egpu.tenants import document, render
 from vc_egpu.volcano.words.model_table import ModelTable
 
+from attacks import people
 from attacks.requests import GATED, MINE, OTHERS, QUEUE, SHARE, Json, Try, container, job
 from attacks.walls import LET_IN, wall_of
 
@@ -204,12 +204,9 @@ def _wait_for_quotas(rig: Rig) -> None:
 
 
 def _user(rig: Rig) -> ApiConnection:
-    """A person of both groups of the attacking tenant, by a certificate of the cluster's authority."""
-    authority = Authority(rig.cluster.state_dir / "pki")
-    pair = authority.issue("mallory", "mallory", groups=(f"{MINE}:ml-team", f"{MINE}:admin"))
-    path = rig.cluster.state_dir / "identities" / "mallory.kubeconfig"
-    write_kubeconfig(path, rig.cluster.server, authority, pair, "it")
-    return ApiConnection.connect(path)
+    """A person of both groups of the attacking tenant."""
+    mallory = people.person(rig.cluster, MINE, "mallory", (f"{MINE}:ml-team", f"{MINE}:admin"))
+    return ApiConnection.connect(mallory.kubeconfig)
 
 
 def _may_look(api: ApiConnection) -> bool:

@@ -20,7 +20,7 @@ def table() -> str:
     states = Counter(attack.state for attack in ATTACKS)
     lines = [
         f"{len(ATTACKS)} rows: {states['tried']} tried here with {requests} requests, "
-        f"{states['elsewhere']} tried elsewhere or not, {states['not built']} whose target is not built.",
+        f"{states['elsewhere']} by other tests, {states['not tried'] + states['not built']} not tried.",
         "",
         "| # | attempt | wall | with the webhook away |",
         "|---|---|---|---|",
@@ -39,8 +39,8 @@ def _with(attack: Attack) -> str:
 
 
 def _without(attack: Attack) -> str:
-    if attack.state != "tried":
-        return attack.state if attack.state == "not built" else ""
+    if attack.state != "tried" and not attack.away:
+        return "not built" if attack.state == "not built" else ""
     short = {"F": "nothing comes in"}
     return ", ".join(short.get(letter, NAMES[letter]) for letter in attack.letters_without_webhook)
 

@@ -13,6 +13,7 @@ from attacks.requests import (
     QUEUE,
     SHARE,
     Attack,
+    Json,
     Try,
     act,
     container,
@@ -67,6 +68,8 @@ def _low_job_with_high_template() -> dict[str, object]:
     return found
 
 
+_ANYWHERE: Final[Json] = {"tolerations": [{"operator": "Exists"}]}
+_NATIVE: Final[Json] = {**_ANYWHERE, "nodeSelector": {f"{DOMAIN}/card-mode": "native"}}
 _LOW_PRIORITY: Final = {f"{DOMAIN}/priority": "high"}
 
 ATTACKS: Final = (
@@ -152,6 +155,18 @@ ATTACKS: Final = (
             create(PODS, pod(annotations=_LOW_PRIORITY), "W", says='may not use priority "high"'),
             create(VOLCANO_JOBS, _low_job_with_high_template(), "W", says='may not use priority "high"'),
             create(PODS, pod(container(), priorityClassName=f"{DOMAIN.split('.')[0]}-high"), "Q"),
+        ),
+    ),
+    Attack(
+        20,
+        "tolerations and selectors for a native or another's node",
+        tries(
+            [
+                pod(container(limits={"gpu_h20": 1}), **_NATIVE),
+                pod(container(limits={"vgpu_t4": 1, "vgpu_memory": 1024}), **_ANYWHERE),
+                pod(container(limits={"vgpu_h20": 5, "vgpu_memory": 1024}), **_NATIVE),
+            ],
+            "W",
         ),
     ),
     Attack(

@@ -45,7 +45,7 @@ class Try:
         return self.down or self.wall.replace("W", "F").replace("=", "F")
 
 
-State = Literal["tried", "elsewhere", "not built"]
+State = Literal["tried", "elsewhere", "not tried", "not built"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,11 @@ class Attack:
     tries: tuple[Try, ...] = ()
     state: State = "tried"
     note: str = ""
-    """Where it is tried, or what is not built."""
+    """Where it is tried, or why it is not."""
     walls: str = field(default="")
     """For rows that are not tried here: the letters of the walls that shall hold."""
+    away: bool = False
+    """For those: tried while the webhook is away as well."""
 
     @property
     def letters(self) -> str:
@@ -70,7 +72,7 @@ class Attack:
     @property
     def letters_without_webhook(self) -> str:
         """The same while the webhook is away."""
-        found = "".join(one.wall_without_webhook for one in self.tries)
+        found = self.walls or "".join(one.wall_without_webhook for one in self.tries)
         return "".join(dict.fromkeys(found))
 
 

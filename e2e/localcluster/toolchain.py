@@ -11,6 +11,7 @@ import dataclasses
 import fcntl
 import functools
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -101,6 +102,11 @@ def _containerd(folder: str, module: str) -> Upstream:
     )
 
 
+def _one(name: str, module: str, package: str = "") -> Upstream:
+    """A module of which one program is built, under the name of its folder."""
+    return Upstream(name, module, {name: f"{module}/{package}" if package else module})
+
+
 KUBERNETES = (_kubernetes("kubernetes"), _kubernetes("kubernetes-1.33"), _kubernetes("kubernetes-1.30"))
 """The newest first, which runs where none is asked for; the last is the oldest that we support."""
 CONTAINERD = (
@@ -137,6 +143,14 @@ EXTRAS = (
         tags=("seccomp",),
         cgo=True,
     ),
+    # Judges packets by NetworkPolicies; the nodes' own network enforces none.
+    _one("kube-network-policies", "sigs.k8s.io/kube-network-policies", "cmd"),
+    # Operators whose Jobs are gangs.
+    _one("training-operator", "github.com/kubeflow/training-operator", "cmd/training-operator.v1"),
+    _one("kuberay", "github.com/ray-project/kuberay/ray-operator"),
+    _one("jobset", "sigs.k8s.io/jobset"),
+    _one("trainer", "github.com/kubeflow/trainer/v2", "cmd/trainer-controller-manager"),
+    _one("kueue", "sigs.k8s.io/kueue", "cmd/kueue"),
 )
 """Built where they are asked for: some long tests run beside them, the usual cluster needs none."""
 
@@ -273,6 +287,23 @@ def program(name: str, minor: str = "", runtime: str = "") -> Path:
         more += f" --containerd {upstream.minor}" if upstream in CONTAINERD[1:] else ""
         raise LocalClusterError(f"{name} has not been built yet: run `python -m localcluster build{more}`")
     return path
+
+
+def source_of(name: str) -> Path:
+    """Folder of an upstream's source, as it is pinned: in Go's cache of modules, fetched where it is gone."""
+    go = ensure_go(lambda _line: None)
+    upstream = next(one for one in (*UPSTREAMS, *EXTRAS) if one.name == name)
+    result = subprocess.run(
+        [go, "mod", "download", "-json", f"{upstream.module}@{upstream.version()}"],
+        cwd=upstream.folder,
+        env=os.environ | go_environment(go),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode != 0:
+        raise LocalClusterError(f"the source of {name} cannot be had: {result.stderr.strip()[-1000:]}")
+    return Path(json.loads(result.stdout)["Dir"])
 
 
 def made_of(*minors: str, runtime: str = "") -> tuple[Upstream, ...]:

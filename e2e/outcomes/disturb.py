@@ -11,7 +11,7 @@ from typing import Final
 from localcluster import RealNode
 from stack.install import FAKE_FOLDER, NAMESPACE, Stack
 from stack.kit import Json, is_true
-from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
+from vc_egpu.kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, Resource
 from vc_egpu.kube.wire.errors import NotFound
 from vc_egpu.volcano.words.annotations import NodeCards
 from vc_egpu.volcano.words.names import NODE_CARDS, POLICY_CONFIG_MAP
@@ -19,6 +19,7 @@ from vc_egpu.volcano.words.names import NODE_CARDS, POLICY_CONFIG_MAP
 STATE: Final = f"{FAKE_FOLDER}/state"
 AGENT: Final = "vc-egpu-node-agent"
 TIMEOUT_S: Final = 120.0
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 
 
 # --- cards --------------------------------------------------------------------------------------------
@@ -232,3 +233,33 @@ def wait_all_well(stack: Stack, timeout_s: float = 180) -> None:
             ),
             timeout_s,
         )
+
+
+# --- the webhook --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def webhook_down(stack: Stack) -> Iterator[None]:
+    """No webhook pod is left; at the end they are back and answer."""
+
+    def scale(replicas: int) -> None:
+        stack.kit.kubectl("scale", "deployment", "vc-egpu-webhook", "-n", NAMESPACE, f"--replicas={replicas}")
+
+    def endpoints(slices: dict[str, Json]) -> int:
+        mine = [s for name, s in slices.items() if name.startswith("vc-egpu-webhook")]
+        return sum(bool(e["conditions"].get("ready")) for s in mine for e in s.get("endpoints") or ())
+
+    scale(0)
+    try:
+        stack.kit.pods_until("the webhook is gone", NAMESPACE, lambda pods: not _webhooks(pods))
+        yield
+    finally:
+        scale(2)
+        wait_own_ready(stack)
+        stack.kit.until(
+            "it can be reached", ENDPOINT_SLICES, lambda found: endpoints(found) == 2, namespace=NAMESPACE
+        )
+
+
+def _webhooks(pods: dict[str, Json]) -> list[str]:
+    return [name for name in pods if name.startswith("vc-egpu-webhook")]

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from localcluster import LocalCluster
 from localcluster.net import free_ports
+from localcluster.patience import stretched
 from stack import webhook
 from stack.hostprocess import HostProcess
 from stack.identity import service_account_kubeconfig
@@ -72,7 +73,7 @@ class Rig:
 
     def wait_ready(self) -> None:
         """Until ``/readyz`` says so and a dry run gets through the configured webhooks."""
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        deadline = time.monotonic() + stretched(READY_TIMEOUT_S)
         while time.monotonic() < deadline:
             if self._ready() and webhook.answers(self.kit.api) and self.policies_bite():
                 return

@@ -1,0 +1,1 @@
+"""Operators of others on our stack, as their projects build and deploy them."""
