@@ -134,7 +134,7 @@ test-slice: root toolchain native image ## run a tenth of the longer stories, ch
 	$(PYTEST) e2e $(E2E_QUICK:%=--ignore=%) --slice $(or $(SLICE),commit) -v -m "not volcano" --durations 15 -n $(CLUSTERS) --dist loadscope
 
 .PHONY: toolchain-long
-toolchain-long: venv ## build what `make toolchain` builds, and Prometheus and Helm for some tests
+toolchain-long: venv ## build what `make toolchain` builds, and Prometheus, Helm and Telegraf for some tests
 	@$(PY) -m localcluster build --with prometheus --with helm
 
 test-long: root toolchain-long native image ## run all tests: also all crash points, 10,000 oracle cases, 20 identity rounds
@@ -207,6 +207,9 @@ bench-day: venv ## play a day of inference and training in the simulator, with a
 .PHONY: bench-reports
 bench-reports: venv ## measure the report of 2,000 services over 90 days, from Parquet (DAYS, SERVICES, ROUNDS)
 	@$(PY) e2e/bench_reports.py
+.PHONY: bench-reading
+bench-reading: venv ## measure the reading of 200 services over 30 days from a Prometheus, killed half-way (DAYS, SERVICES)
+	@$(PY) e2e/bench_reading.py
 .PHONY: bench-defrag
 bench-defrag: venv ## measure moves on the full openb cluster (OPENB_DIR, also TRACES, SEEDS, POLICIES, RULES, PART)
 	@$(PY) e2e/bench_defrag.py

@@ -27,22 +27,23 @@ def messages(
             value = one.at(minute)
             if value is None:
                 continue
-            line = _message(one, minute, repr(value))
+            line = message(one, minute, repr(value))
             yield line
             if draw.random() < twice:
                 yield line
             if draw.random() < garbage:
-                yield _message(one, minute, draw.choice(("NaN", "+Inf", "-Inf", "x", "")))
+                yield message(one, minute, draw.choice(("NaN", "+Inf", "-Inf", "x", "")))
                 yield draw.choice(("{", '{"name": 7}', "no json"))
 
 
-def _message(one: SceneSeries, minute: int, value: str) -> str:
+def message(one: SceneSeries, minute: int, value: str) -> str:
+    """One line for a minute since 1970."""
     time = datetime.fromtimestamp(minute * 60 + 15, UTC)
     labels = {"__name__": one.metric, **one.labels}
-    message = {
+    told = {
         "timestamp": f"{time:%Y-%m-%dT%H:%M:%SZ}",
         "value": value,
         "name": one.metric,
         "labels": labels,
     }
-    return json.dumps(message)
+    return json.dumps(told)

@@ -1,6 +1,6 @@
 -- The hours that all reports read. Beforehand there are: usage_hourly and queue_hourly (the contract, each row once),
 -- calendar (each hour with its local hour and weekday), services (the lasting name of each gang and pod), tenants
--- (the topmost queue of each queue) and settings (one row). Each block makes one table. LEAST and GREATEST pass over
+-- (the topmost queue of each queue) and settings (one row). Each block makes one table or view. LEAST and GREATEST pass over
 -- what is empty, so that they stand only where nothing is. Low shares have the compute that others leave: what was
 -- promised of a card is its memory, or the cores of low shares alone, or those of the others alone.
 

@@ -14,7 +14,7 @@ FROM service_hours h
 WHERE h.held_seconds > 0.0
 GROUP BY h.cluster, h.namespace, h.service, h.container, h.model;
 
--- TABLE cores_weights: by value of the busiest minute of an hour: its weight, halved with each half-life of age.
+-- VIEW cores_weights: by value of the busiest minute of an hour: its weight, halved with each half-life of age.
 SELECT h.cluster, h.namespace, h.service, h.container, h.model, h.compute_used_max_ratio AS used_ratio,
   SUM(POWER(0.5, (g.until_index - h.hour_index) / g.half_life_hours)) AS weight
 FROM service_hours h CROSS JOIN settings g

@@ -1,7 +1,7 @@
 -- Charges: a share pays its part of a card for the time that it held it. What nobody holds is a row `__idle__`.
 -- Parts that sum up above one card are scaled down, those of low first. So charges and idle time are all card-hours.
 
--- TABLE charge_hours: by share and hour: the seconds of a card that it pays for, and how it held them.
+-- VIEW charge_hours: by share and hour: the seconds of a card that it pays for, and how it held them.
 SELECT
   h.cluster, h.tenant, h.queue, h.namespace, h.gang, h.service, h.model, h.node, h.class, h.utc_day,
   CASE

@@ -1,6 +1,6 @@
 -- The charges in the columns of FOCUS 1.2 (https://focus.finops.org), for tools that take bills of clouds.
 
--- TABLE chargeback: one row for each charge of a UTC day.
+-- VIEW chargeback: one row for each charge of a UTC day.
 SELECT
   billed_cost AS BilledCost, billed_cost AS EffectiveCost, list_cost AS ListCost,
   contracted_cost AS ContractedCost, cluster AS BillingAccountId, cluster AS BillingAccountName,

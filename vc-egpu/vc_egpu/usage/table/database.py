@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MEMORY_MIB: Final = 600
 THREADS: Final = 2
-_BLOCK: Final = "-- TABLE "
+_KINDS: Final = ("TABLE", "VIEW")
 _MISSING: Final = "reports need DuckDB: pip install 'vc-egpu[report]'"
 
 
@@ -40,9 +40,9 @@ class Database:
         self.connection.execute(sql, values)
 
     def script(self, name: str) -> None:
-        """Make the tables of a file of ``vc_egpu/usage/sql``."""
-        for table, query in queries(name):
-            self.run(f"CREATE OR REPLACE TABLE {table} AS {query}")
+        """Make the tables and views of a file of ``vc_egpu/usage/sql``."""
+        for kind, table, query in queries(name):
+            self.run(f"CREATE OR REPLACE {kind} {table} AS {query}")
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
         """What a query answers, by column."""
@@ -99,15 +99,20 @@ def database(memory_mib: int = MEMORY_MIB, threads: int = THREADS) -> Iterator[D
             connection.close()
 
 
-def queries(name: str) -> list[tuple[str, str]]:
-    """The blocks of a file of ``vc_egpu/usage/sql``: the table that each makes, and its query."""
+def queries(name: str) -> list[tuple[str, str, str]]:
+    """The blocks of a file of ``vc_egpu/usage/sql``: ``TABLE`` or ``VIEW``, what it is called, its query.
+
+    A view is what one other block reads: it is not written anywhere.
+    """
     text = resources.files("vc_egpu.usage").joinpath("sql", name).read_text()
-    found = []
-    for block in text.split(_BLOCK)[1:]:
-        head, _, body = block.partition("\n")
-        lines = [line for line in body.splitlines() if not line.lstrip().startswith("--")]
-        found.append((head.partition(":")[0].strip(), "\n".join(lines).strip().removesuffix(";")))
-    return found
+    found: list[tuple[str, str, list[str]]] = []
+    for line in text.splitlines():
+        kind, _, rest = line.removeprefix("-- ").partition(" ")
+        if line.startswith("-- ") and kind in _KINDS:
+            found.append((kind, rest.partition(":")[0].strip(), []))
+        elif found and not line.lstrip().startswith("--"):
+            found[-1][2].append(line)
+    return [(kind, called, "\n".join(lines).strip().removesuffix(";")) for kind, called, lines in found]
 
 
 def quoted(text: str) -> str:
