@@ -236,7 +236,8 @@ class Agent:
         self._written_s = time.monotonic()
 
     def _reload(self) -> None:
-        if self._sources.known.refresh():
+        node = self._sources.node.document()
+        if self._sources.known.refresh(None if node is None else node["metadata"].get("labels") or {}):
             log.info("policy now: %s", self._sources.known.policy)
             self.parts.guard.policy_changed()
         self._notices.event("policy", self._sources.known.policy_problem, "PolicyBroken")

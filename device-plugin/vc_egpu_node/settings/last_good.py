@@ -7,8 +7,9 @@ be read. The last good text lies on the node as well, for the next agent. A node
 takes nothing new until it does. Its agent is not ready, so a roll-out stops there.
 """
 
+import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -45,6 +46,10 @@ class LastGood(Generic[T]):
         self.refresh()
         if self.value is None:
             self._recall()
+
+    def judge_again(self) -> None:
+        """Something else that it depends on has changed: :meth:`refresh` judges the same text again."""
+        self._text = None
 
     def refresh(self) -> bool:
         """Read the file again; whether something else is in force now."""
@@ -91,9 +96,14 @@ class NodeSettings:
 
     def __init__(self, settings: Settings) -> None:
         folder, node = settings.state_dir / FOLDER, settings.node_name
+        self._labels_kept = folder / "labels.json"
+        self._labels = _labels_in(self._labels_kept)
+        """As last heard of this node: they choose its pools. None: never heard."""
         self._models = LastGood(settings.models, folder / "models.yaml", ModelTable.from_yaml)
         self._policy = (
-            LastGood(settings.policy, folder / "policy.yaml", lambda text: parse_policy(text, node))
+            LastGood(
+                settings.policy, folder / "policy.yaml", lambda text: parse_policy(text, node, self._labels)
+            )
             if settings.policy is not None
             else None
         )
@@ -130,10 +140,32 @@ class NodeSettings:
         if self._models.value is None:
             yield self.models_problem
 
-    def refresh(self) -> bool:
-        """Read both again; whether the policy is another one now."""
+    def refresh(self, labels: Mapping[str, str] | None = None) -> bool:
+        """Read both again; whether the policy is another one now. ``labels``: of this node; None: not known
+        now, and then those that were known last count."""
         self._models.refresh()
+        if labels is not None and labels != self._labels:
+            self._labels = dict(labels)
+            self._keep_labels()
+            if self._policy is not None:
+                self._policy.judge_again()
         return self._policy is not None and self._policy.refresh()
+
+    def _keep_labels(self) -> None:
+        """For the next agent, which reads the policy before it hears of its node."""
+        try:
+            self._labels_kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(self._labels_kept, json.dumps(self._labels, sort_keys=True))
+        except OSError as error:
+            log.debug("the node's labels are not kept on the node: %s", error)
+
+
+def _labels_in(path: Path) -> dict[str, str] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else None
 
 
 def wrong_files(settings: Settings) -> Iterator[str]:

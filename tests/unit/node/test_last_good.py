@@ -200,3 +200,28 @@ def test_a_kept_file_that_is_broken_is_none(files: Files, caplog: pytest.LogCapt
     os.truncate(kept, 20)
     assert files.agent().unknown != ""
     assert str(kept) in caplog.text
+
+
+POOLS = "pools: [{name: a, labels: {pool: a}, settings: {secondWall: kill}}]"
+
+
+def test_labels_choose_the_pool_and_the_next_agent_knows_them(files: Files) -> None:
+    files.policy.write_text(POOLS)
+    known = files.agent()
+    assert "labels of this node are not known" in known.unknown, "it takes nothing new until they are"
+    assert known.refresh({"pool": "a"})
+    assert (known.policy.second_wall, known.unknown) == ("kill", "")
+    assert not known.refresh({"pool": "a"})
+    assert not known.refresh(None), "the Node cannot be read for a while"
+    following = files.agent()
+    assert (following.policy.second_wall, following.unknown) == ("kill", "")
+    assert following.refresh({"pool": "b"})
+    assert following.policy.second_wall == "report"
+
+
+def test_kept_labels_that_are_nonsense_count_as_none(files: Files) -> None:
+    files.policy.write_text(POOLS)
+    files.agent().refresh({"pool": "a"})
+    (kept,) = (files.folder / "state").rglob("labels.json")
+    kept.write_text("[]")
+    assert "not known" in files.agent().policy_problem

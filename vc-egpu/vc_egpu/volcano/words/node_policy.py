@@ -26,11 +26,13 @@ Its ``policy.yaml``, which all nodes share::
       resumeRoomS: 60            # a pod that finds no room on its cards for so long could not be resumed
       migOnDemand: false         # in mode mig: instances are made for containers, and removed after them
       measuredUse: true          # the node says how busy it was, for placement: docs/placement.md
+    pools:                       # over the defaults, for nodes with all of these labels; the last one counts
+      - {name: a100, labels: {example.com/pool: a100}, settings: {isolation: driver}}
     nodes:
-      gpu-7: {coreRatio: 1.5}    # over the defaults, for this node
+      gpu-7: {coreRatio: 1.5}    # over both, for this node
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -90,33 +92,53 @@ class Policy(BaseModel):
         return self
 
 
+class _Pool(BaseModel):
+    """Nodes with all of these labels."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    labels: Annotated[dict[str, str], Field(min_length=1, max_length=16)]
+    settings: dict[str, Any]
+
+
 class _PolicyFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     defaults: dict[str, Any] = {}
+    pools: Annotated[tuple[_Pool, ...], Field(max_length=256)] = ()
     nodes: dict[str, dict[str, Any]] = {}
 
 
-def parse_policy(text: str, node: str) -> Policy:
+def parse_policy(text: str, node: str, labels: Mapping[str, str] | None = None) -> Policy:
     """The policy of one node; raises :class:`PolicyError` with the path of the wrong key.
 
-    The entries of other nodes are not checked.
+    ``labels``: the node's; None: not known, and then a file with pools is refused. The entries of other nodes
+    and pools are not checked.
     """
-    return _parse_policy(text, lambda _nodes: [node])
+
+    def settings(file: _PolicyFile) -> list[dict[str, Any]]:
+        if file.pools and labels is None:
+            raise PolicyError("pools: the labels of this node are not known yet")
+        mine = [pool for pool in file.pools if pool.labels.items() <= (labels or {}).items()]
+        own = file.nodes.get(node, {})
+        return [{key: value for one in mine for key, value in one.settings.items()} | own]
+
+    return _parse_policy(text, settings)
 
 
 def check_policy(text: str) -> None:
-    """The same for all nodes that the file names."""
-    _parse_policy(text, lambda nodes: ["", *nodes])
+    """The same for all nodes and pools that the file names."""
+    _parse_policy(text, lambda file: [*(pool.settings for pool in file.pools), *file.nodes.values()])
 
 
-def _parse_policy(text: str, whose: Callable[[Iterable[str]], Iterable[str]]) -> Policy:
-    """The policy of the last one of them."""
+def _parse_policy(text: str, over: Callable[[_PolicyFile], Iterable[dict[str, Any]]]) -> Policy:
+    """The policy with the last one of these over the defaults; all are checked."""
     try:
         document = _PolicyFile.model_validate(read_yaml(text) or {})
         policy = Policy.model_validate(document.defaults)
-        for node in whose(document.nodes):
-            policy = Policy.model_validate({**document.defaults, **document.nodes.get(node, {})})
+        for own in over(document):
+            policy = Policy.model_validate({**document.defaults, **own})
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
