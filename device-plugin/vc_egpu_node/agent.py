@@ -136,7 +136,7 @@ class Agent:
         self.parts.link.stop()
         self.parts.exporter.stop()
         if self.parts.suspension is not None:
-            self.parts.suspension.suspender.stop()
+            self.parts.suspension.stop()
         if self.parts.trials is not None:
             self.parts.trials.stop()
         self.parts.guard.stop()
@@ -188,7 +188,7 @@ class Agent:
         self.parts.stocktaking.take()
         self._recover()
         if self.parts.suspension is not None:
-            self.parts.suspension.suspender.start()
+            self.parts.suspension.start()
         if self.parts.trials is not None:
             self.parts.trials.start()
         self.parts.link.start()
@@ -233,6 +233,7 @@ class Agent:
         )
         if self.parts.suspension is None:
             self._sources.node.say_suspension(None)
+            self._sources.node.say_swaps(None)
         self._written_s = time.monotonic()
 
     def _reload(self) -> None:
@@ -294,6 +295,7 @@ class Agent:
             isolated=self.parts.books.protection.isolation is not None
             and self._sources.known.policy.isolation != "none",
             accounts=self.parts.guard.accounts,
+            swaps=self.parts.suspension.totals if self.parts.suspension is not None else None,
             suspensions=self.parts.suspension.pods() if self.parts.suspension is not None else (),
             compute_s=self.parts.compute_time.seconds(),
             sees_processes=self._shares_namespace or self.parts.compute_time.seen_any,

@@ -41,7 +41,8 @@ from vc_egpu_node.offers.stocktaking import Stocktaking
 from vc_egpu_node.settings.config import Settings
 from vc_egpu_node.settings.last_good import NodeSettings
 from vc_egpu_node.suspension.world import Parts as SuspensionParts
-from vc_egpu_node.suspension.world import Suspension, away
+from vc_egpu_node.suspension.world import away
+from vc_egpu_node.swapping.both import Leaving
 from vc_egpu_node.vendors.base import Vendor
 from vc_egpu_node.vendors.slice_book import SliceBook
 from vc_egpu_node.wall.wall import LOOK_S, SecondWall
@@ -153,7 +154,7 @@ class NodeNow:
 
     stocktaking: Stocktaking
     books: Books
-    suspension: Suspension | None
+    suspension: Leaving | None
     changes: threading.Event
 
     @property
@@ -168,7 +169,12 @@ class NodeNow:
 
     def suspended(self) -> Collection[str]:
         """UIDs of pods that have left their cards."""
-        return self.suspension.suspender.suspended() if self.suspension is not None else ()
+        return self.suspension.suspended() if self.suspension is not None else ()
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether pods may have a card one after the other here."""
+        return self.suspension is not None
 
     def wake(self) -> None:
         """Have the agent's loop look."""
@@ -189,7 +195,7 @@ class Parts:
     offers_file: OffersFile
     stocktaking: Stocktaking
     guard: Guard
-    suspension: Suspension | None
+    suspension: Leaving | None
     trials: Trials | None
     collector: Collector
     link: KubeletLink
@@ -369,7 +375,7 @@ def _second_wall(
 
 def _suspension(
     sources: Sources, books: Books, wall: SecondWall | None, stocktaking: Stocktaking
-) -> Suspension | None:
+) -> Leaving | None:
     """Where the settings say how pods are suspended; it needs the library."""
     settings, isolation = sources.settings, books.protection.isolation
     if not settings.checkpoint:
@@ -380,7 +386,7 @@ def _suspension(
     if isolation is None or wall is None:
         log.warning("--checkpoint has no effect: pods are suspended only where the isolation library is")
         return None
-    return Suspension(
+    return Leaving(
         SuspensionParts(
             settings=settings,
             api=sources.api,

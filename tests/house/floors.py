@@ -45,6 +45,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "resizing",
         "measured",
         "codec",
+        "swapping",
     ),
     "vc_egpu.kube": (
         "backoff",
@@ -190,6 +191,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "removal",
         "wall",
         "suspension",
+        "swapping",
         "metrics",
         "guard",
         "parts",

@@ -22,12 +22,13 @@ from vc_egpu.core.model.cluster import (
 )
 from vc_egpu.core.model.neighbours import Neighbours
 
-Sitting = tuple[int, int, ShareClass, bool, int]
+Sitting = tuple[int, int, ShareClass, bool, int, bool]
 
 
 @dataclass
 class BruteCard:
-    """One card: who sits on it, as (memory, cores, class, alone, on the card). Suspended ones only count."""
+    """One card: who sits on it, as (memory, cores, class, alone, on the card, in turns). Suspended ones
+    only count."""
 
     uuid: str
     model: str
@@ -70,19 +71,22 @@ class BruteNode:
 
     def seat(self, ask: CardAsk, share_class: ShareClass) -> Sitting:
         alone = ask.whole or ask.native
-        return (ask.memory_mib, ask.cores_percent, share_class, alone, self.on_card(ask, share_class))
+        on_card = self.on_card(ask, share_class)
+        return (ask.memory_mib, ask.cores_percent, share_class, alone, on_card, ask.swap)
+
+    def over(self, ask: CardAsk, share_class: ShareClass) -> int:
+        """What one share may have on the host: all of it, where it takes turns."""
+        over = ask.memory_mib - self.on_card(ask, share_class)
+        return ask.memory_mib if over and ask.swap else over
 
     def spilled(self, shape: PodShape, share_class: ShareClass) -> int:
         """What a pod of this shape may move to the host."""
-        return sum(ask.cards * (ask.memory_mib - self.on_card(ask, share_class)) for ask in shape.asks)
+        return sum(ask.cards * self.over(ask, share_class) for ask in shape.asks)
 
     def limits_allow(self, shape: PodShape, share_class: ShareClass) -> bool:
         """Whether each container's own memory limit is enough for what it may spill."""
         limited = [ask for ask in shape.asks if ask.host_limit_mib is not None]
-        return all(
-            ask.cards * (ask.memory_mib - self.on_card(ask, share_class)) <= (ask.host_limit_mib or 0)
-            for ask in limited
-        )
+        return all(ask.cards * self.over(ask, share_class) <= (ask.host_limit_mib or 0) for ask in limited)
 
     def limit(self, end: ShareClass) -> int:
         """Cores that high and unset (or unset and low) may have together."""
@@ -106,6 +110,8 @@ class BruteNode:
         if ask.cores_percent and share_class is not ShareClass.HIGH and low > self.limit(ShareClass.LOW):
             return False
         if any(seat[3] for seat in seats) and len(seats) > 1:
+            return False
+        if len({seat[5] for seat in seats}) > 1:
             return False
         return len(seats) + card.asleep <= self.node.max_sharers
 
@@ -138,12 +144,14 @@ def world(snapshot: Snapshot, without: Iterable[str] = (), suspended: Iterable[s
             )
             on_card = share.memory_mib if share.physical_mib is None else share.physical_mib
             moving = pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING
-            there.host -= share.memory_mib if asleep or moving else share.memory_mib - on_card
+            turns = share.swap and on_card < share.memory_mib
+            there.host -= share.memory_mib if asleep or moving or turns else share.memory_mib - on_card
             if asleep:
                 card.asleep += 1
             else:
                 alone = share.whole or share.native
-                card.seats.append((share.memory_mib, share.cores_percent, share_class, alone, on_card))
+                seat = (share.memory_mib, share.cores_percent, share_class, alone, on_card, share.swap)
+                card.seats.append(seat)
     for gang in snapshot.gangs.values():
         if gang.plan is not None:
             raise NotImplementedError("the oracle is asked between plans only")

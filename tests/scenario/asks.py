@@ -52,7 +52,8 @@ def _ask(options: dict[str, str], model: str, cards: int) -> CardAsk:
         cores_percent=100 if alone else int(options.get("cores", "0")),
         native=native,
         whole=alone and not native,
-        spill="spill" in options and not alone,
+        spill=("spill" in options or "swap" in options) and not alone,
+        swap="swap" in options,
         host_limit_mib=mib(options["limit"]) if "limit" in options else None,
     )
 

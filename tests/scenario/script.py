@@ -21,7 +21,8 @@ After every command the invariants are checked. The commands::
     submit train queue=q class=low members=4 h20=1 memory=60Gi cores=100 cpu=4
                                             a gang; also min=2, single, value=1000, gate=foo.io/bar, whole,
                                             restartable (a user says so of one that is not low),
-                                            native, spill, limit=8Gi (the container's own memory limit),
+                                            native, spill, swap (its card in turns),
+                                            limit=8Gi (the container's own memory limit),
                                             ram=1Gi, node=label:value, tolerate=key, port=80,
                                             card-policy=, node-policy=, use-cards=n1/0;n1/1, avoid-cards=,
                                             any=h20;t4 (one of these models, cards=2 of it; memory=50% is

@@ -97,7 +97,8 @@ def cards(snapshot: Snapshot) -> list[str]:
         for _, share in pod.shares:
             what = "whole" if share.whole else "native" if share.native else f"{share.memory_mib / 1024:g}Gi"
             if share.physical_mib is not None:
-                what += f" ({share.physical_mib / 1024:g}Gi of it on the card)"
+                part = "in turns" if share.swap else f"{share.physical_mib / 1024:g}Gi of it on the card"
+                what += f" ({part})"
             text = f"{pod.name} {what} {share.cores_percent}c {share_class}{mark}"
             sharers.setdefault(share.card, []).append(text)
     lines = []

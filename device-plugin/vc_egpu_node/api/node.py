@@ -24,7 +24,9 @@ NFD_LABELS: Final = "nfd.node.kubernetes.io/feature-labels"
 """Annotation of node feature discovery (an instance's own has its name before that): labels that it manages.
 It removes them when no labeller asks for them any more. GPU feature discovery has its labels written by it.
 """
-WRITTEN: Final = (names.NODE_CARDS, names.NODE_SUSPENSION, names.NODE_RESIZES, names.NODE_USE)
+WRITTEN: Final = (
+    names.NODE_CARDS, names.NODE_SUSPENSION, names.NODE_RESIZES, names.NODE_SWAPS, names.NODE_USE,
+)  # fmt: skip
 """Annotations that the agent writes."""
 _CORDON_SPLIT: Final = re.compile(r"[,\s]+")
 Json = dict[str, Any]
@@ -217,6 +219,10 @@ class OwnNode:
     def say_resizes(self, text: str | None) -> None:
         """Say how far pods are with being resized; None: none is. As :meth:`say_suspension`."""
         self._say(names.NODE_RESIZES, text)
+
+    def say_swaps(self, text: str | None) -> None:
+        """Say where pods are that take cards in turns; None: there are none. As :meth:`say_suspension`."""
+        self._say(names.NODE_SWAPS, text)
 
     def say_use(self, text: str | None) -> None:
         """Say how busy the node was; None: nobody measures. As :meth:`say_suspension`."""

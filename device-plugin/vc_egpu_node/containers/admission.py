@@ -68,6 +68,9 @@ class HeldShare:
     suspended: bool = False
     """Its processes have left the card: all of its memory is on the host, and none of its cores is used."""
 
+    swap: bool = False
+    """It has the card in turns with others of that kind."""
+
     def __post_init__(self) -> None:
         if self.memory_mib < 1 or not 0 <= self.cores_percent <= 100:
             raise ValueError(f"a share of {self.memory_mib} MiB and {self.cores_percent} cores")
@@ -83,8 +86,8 @@ class HeldShare:
 
     @property
     def host_mib(self) -> int:
-        """Memory that may lie on the host now."""
-        return self.memory_mib - self.on_card_mib
+        """Memory that may lie on the host now. At a hand-over all of those lie there that take turns."""
+        return self.memory_mib if self.swap else self.memory_mib - self.on_card_mib
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ def planned(cards: Cards) -> list[HeldShare]:
             native=cards.native,
             epoch=epoch_of(cards.plan_id),
             physical_mib=share.physical_mib,
+            swap=bool(share.swap),
         )
         for container, shares in cards.containers.items()
         for share in shares
@@ -154,10 +158,8 @@ def asks_more(before: Sequence[HeldShare], after: Sequence[HeldShare]) -> bool:
 def refusal(card: CardLimits, beside: Sequence[HeldShare], new: HeldShare) -> str:
     """Why ``new`` does not fit on the card next to the others; empty if it does."""
     awake = [share for share in beside if not share.suspended]
-    if new.native and awake:
-        return f"card {card.uuid} is asked for as a whole, but {_pods(awake)} hold shares of it"
-    if any(share.native for share in awake):
-        return f"card {card.uuid} is held as a whole by {_pods(awake)}"
+    if apart := _apart(card, beside, new):
+        return apart
     if len(beside) + 1 > card.max_sharers:
         return f"card {card.uuid} has {len(beside)} sharers, the limit is {card.max_sharers}"
     for what, ratio, amount, held in (
@@ -180,6 +182,21 @@ def refusal(card: CardLimits, beside: Sequence[HeldShare], new: HeldShare) -> st
                 f"card {card.uuid}: {new.cores_percent} cores do not fit, {cores_held} of "
                 f"{int(cores_limit)} of class {name} are held by {_pods(awake)}"
             )
+    return ""
+
+
+def _apart(card: CardLimits, beside: Sequence[HeldShare], new: HeldShare) -> str:
+    """Why others must not be on the same card at all, whatever they take of it."""
+    awake = [share for share in beside if not share.suspended]
+    other = [share for share in beside if share.swap != new.swap and (share.swap or not share.suspended)]
+    if other and new.swap:
+        return f"card {card.uuid} is to be taken in turns, and {_pods(other)} hold shares of it"
+    if other:
+        return f"card {card.uuid} is taken in turns by {_pods(other)}: nobody else gets shares of it"
+    if new.native and awake:
+        return f"card {card.uuid} is asked for as a whole, but {_pods(awake)} hold shares of it"
+    if any(share.native for share in awake):
+        return f"card {card.uuid} is held as a whole by {_pods(awake)}"
     return ""
 
 

@@ -82,6 +82,11 @@ class Grant:
         return self.share_class == "low" and self.gang_pods > 1
 
     @property
+    def swap(self) -> bool:
+        """Whether it has its cards in turns with others."""
+        return any(share.swap for share in self.shares)
+
+    @property
     def sliced(self) -> bool:
         """Whether it has slices of fixed size, which the card keeps apart without the library."""
         return any(share.slice for share in self.shares)
@@ -110,6 +115,7 @@ class Grant:
                 native=self.native,
                 epoch=self.epoch,
                 physical_mib=share.physical_mib,
+                swap=bool(share.swap),
             )
             for share in self.shares
         )

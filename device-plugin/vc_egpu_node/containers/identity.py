@@ -97,6 +97,10 @@ class Surroundings(Protocol):
     def suspended(self) -> Collection[str]:
         """UIDs of pods that have left their cards."""
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether pods may have a card one after the other here."""
+
     def wake(self) -> None:
         """Slots were promised, or a container was let in."""
 
@@ -245,6 +249,11 @@ class Identity:
         stock = self._around.stock
         if not stock.ready:
             raise NotAdmittedError(Why.NOT_NOW, UNCOUNTED)
+        if grant.swap and not self._around.takes_turns:
+            raise NotAdmittedError(
+                Why.NO_ROOM,
+                "its cards are to be taken in turns, and this node suspends no pods (components/suspension)",
+            )
         for share in grant.shares:
             _planned_for(stock, share, grant)
         waiting = self._waiting(grant)

@@ -81,6 +81,8 @@ class Isolation:
         self._paged: set[str] = set()
         self._closed: set[str] = set()
         self._let_go: frozenset[str] = frozenset()
+        self.begins_closed: Callable[[Grant], bool] = lambda _grant: False
+        """Whether a container that is let in waits with its launches until its gate is opened."""
         for path in folder.glob(f"*/{CONTROL_NAME}"):
             name = path.parent.name
             self._paged.add(name)
@@ -126,6 +128,8 @@ class Isolation:
                 self.library = self.library.again()
             new = grant.name not in self._paged
             self._paged.add(grant.name)
+            if new and self.begins_closed(grant):
+                self._closed.add(grant.name)
             try:
                 everyone = [*(one for one in grants() if one.name != grant.name), grant]
                 self.pages.clear(grant.name)
@@ -138,6 +142,7 @@ class Isolation:
             except (OSError, ValueError):
                 if new:
                     self._paged.discard(grant.name)
+                    self._closed.discard(grant.name)
                 raise
         return self._edits(grant)
 

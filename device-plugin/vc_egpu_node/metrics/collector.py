@@ -13,7 +13,7 @@ from vc_egpu.metrics.vocabulary.build import tell_build
 from vc_egpu_node.cards.trials import OUTCOMES, Outcome
 from vc_egpu_node.containers.admission import Why
 from vc_egpu_node.metrics.cards import card_families, dcgm_families
-from vc_egpu_node.metrics.containers import container_families, pod_families
+from vc_egpu_node.metrics.containers import container_families, pod_families, swap_families
 from vc_egpu_node.metrics.view import View
 from vc_egpu_node.wall.offences import ACTIONS, Action, Offence
 
@@ -70,6 +70,7 @@ class Metrics(Collector):
         yield from card_families(view)
         yield from container_families(view)
         yield from pod_families(view)
+        yield from swap_families(view)
         yield from _agent(view)
 
 

@@ -109,3 +109,18 @@ def pod_families(view: View) -> Iterator[Metric]:
         host.add_metric((one.namespace, one.pod), one.host_mib * MIB)
         state.add_metric((one.namespace, one.pod, one.state), 1.0)
     yield from (seconds, host, state)
+
+
+def swap_families(view: View) -> Iterator[Metric]:
+    """Hand-overs of cards that are taken in turns; nothing where there were none."""
+    totals = view.swaps
+    if totals is None or not totals.moved_bytes:
+        return
+    for metric, value in (
+        (node.SWAP_HAND_OVERS, float(totals.hand_overs)),
+        (node.SWAP_SECONDS, totals.seconds),
+        (node.SWAP_BYTES, float(totals.moved_bytes)),
+    ):
+        family = metric.counters()
+        family.add_metric((), value)
+        yield family

@@ -11,6 +11,7 @@ from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.containers.processes import Use
 from vc_egpu_node.metrics.compute_time import ShareKey
 from vc_egpu_node.suspension.suspender import SuspendedPod
+from vc_egpu_node.swapping.totals import Totals
 from vc_egpu_node.wall.wall import Account
 
 
@@ -40,6 +41,8 @@ class View:
     """Whether new containers get the isolation library."""
     accounts: Iterable[Account] = ()
     """What containers with the library say of themselves; the later one behind."""
+    swaps: Totals | None = None
+    """What hand-overs of cards were that are taken in turns; None: this agent makes none."""
     suspensions: Iterable[SuspendedPod] = ()
     """Pods that are or were suspended; likewise."""
     full: bool = False

@@ -358,6 +358,32 @@ class PodHelper:
             log.warning("pod %s is not deleted yet: %s", name, error)
 
 
+class SweptOnce:
+    """A helper for two suspenders: what an earlier agent left behind has ended before either works."""
+
+    def __init__(self, helper: Helper) -> None:
+        self._helper = helper
+        self._lock = threading.Lock()
+        self._swept = False
+
+    def run(
+        self, verb: Verb, processes: Sequence[Process], lock_ms: int, drain: Drain | None = None
+    ) -> Answer:
+        """See :meth:`Helper.run`."""
+        return self._helper.run(verb, processes, lock_ms, drain)
+
+    def sweep(self) -> None:
+        """By the first who asks; the other one waits for that."""
+        with self._lock:
+            if not self._swept:
+                self._helper.sweep()
+            self._swept = True
+
+    def stop(self) -> None:
+        """See :meth:`Helper.stop`."""
+        self._helper.stop()
+
+
 def _is_over(pod: Json | None) -> bool:
     return pod is not None and (pod.get("status") or {}).get("phase") in TERMINAL
 

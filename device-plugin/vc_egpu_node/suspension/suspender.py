@@ -185,6 +185,15 @@ class Suspender:
             records = self._records.items()
             return frozenset(uid for uid, one in records if one.state is SuspensionState.SUSPENDED)
 
+    def booked_mib(self) -> dict[str, int]:
+        """By UID: GPU memory of pods that lies on the host, or is on its way."""
+        with self._lock:
+            return {
+                uid: one.host_mib
+                for uid, one in self._records.items()
+                if one.state is not SuspensionState.RUNNING
+            }
+
     def closed(self) -> frozenset[str]:
         """UIDs of pods whose launches wait."""
         with self._lock:

@@ -21,7 +21,7 @@ from vc_egpu_node.containers.processes import ContainerOfProcess
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.settings.config import CHECKPOINT_BY_POD, Settings
 from vc_egpu_node.suspension.facts import FactsOf, LowPod, NodeState, low_pods, spilled_mib
-from vc_egpu_node.suspension.helper import Helper, PodHelper, ProgramHelper
+from vc_egpu_node.suspension.helper import Helper, PodHelper, ProgramHelper, SweptOnce
 from vc_egpu_node.suspension.room import MemoryLimits
 from vc_egpu_node.suspension.suspender import Store, SuspendedPod, Suspender
 from vc_egpu_node.suspension.verdict import Verdict, judge
@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 RECORDS: Final = "suspensions"
 """Folder in the agent's state."""
+TURNS: Final = "swaps"
+"""The same for pods that take turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,46 +137,51 @@ def shortage(
 
 
 def away(state_dir: Path) -> list[str]:
-    """Pods that do not run for having been suspended, as the records say."""
-    folder = state_dir / RECORDS
-    records = Store(folder).all().values() if folder.is_dir() else ()
+    """Pods that do not run for having been suspended, or for its being another one's turn, as the records
+    say."""
+    folders = (state_dir / name for name in (RECORDS, TURNS))
+    records = [one for folder in folders if folder.is_dir() for one in Store(folder).all().values()]
     return sorted(f"{one.namespace}/{one.pod}" for one in records if one.state is not SuspensionState.RUNNING)
 
 
 class Suspension:
     """All of it; what the agent starts, stops and pokes."""
 
-    def __init__(self, parts: Parts) -> None:
-        """Raises ``OSError``."""
+    def __init__(self, parts: Parts, also_away: Callable[[], frozenset[str]] = frozenset) -> None:
+        """``also_away``: UIDs of pods that left their cards for another reason. Raises ``OSError``."""
         settings = parts.settings
-        self._helper = _helper(parts)
-        facts = FactsOf(
+        self._parts = parts
+        self._also_away = also_away
+        self._pod_helper = _helper(parts)
+        self.helper: Helper = SweptOnce(self._pod_helper)
+        """Others may use it, too."""
+        self.facts = FactsOf(
             hosts=parts.hosts,
             limits=MemoryLimits(settings.cgroup_dir),
             proc_dir=settings.proc_dir,
             paged=lambda: parts.isolation.paged,
         )
-
-        def missing(pod: LowPod, card_mib: Mapping[str, int]) -> str:
-            shares = (share for grant in parts.grants.all() for share in grant.held)
-            return shortage(
-                pod,
-                card_mib,
-                stock=parts.stock(),
-                observation=parts.observation(),
-                held=admission.asleep(shares, self.suspender.suspended()),
-            )
-
-        worker = Worker(self._helper, facts, look=lambda: parts.wall.last, shortage=missing)
-        self._world = NodeWorld(parts, facts)
+        worker = Worker(self.helper, self.facts, look=lambda: parts.wall.last, shortage=self.shortage)
+        self._world = NodeWorld(parts, self.facts)
         self.suspender = Suspender(self._world, worker, Store(settings.state_dir / RECORDS), parts.policy)
         parts.wall.after_look = self.suspender.poke
         parts.pods.subscribe(self.poke)
 
+    def shortage(self, pod: LowPod, card_mib: Mapping[str, int]) -> str:
+        """Why the pod does not fit onto its cards again; see :func:`shortage`."""
+        shares = (share for grant in self._parts.grants.all() for share in grant.held)
+        return shortage(
+            pod,
+            card_mib,
+            stock=self._parts.stock(),
+            observation=self._parts.observation(),
+            held=admission.asleep(shares, self.suspender.suspended() | self._also_away()),
+        )
+
     def poke(self) -> None:
         """Pods changed."""
-        if isinstance(self._helper, PodHelper):
-            self._helper.poke()
+        if isinstance(self._pod_helper, PodHelper):
+            self._pod_helper.poke()
         self.suspender.poke()
 
     def pods(self) -> list[SuspendedPod]:

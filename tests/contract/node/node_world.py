@@ -134,6 +134,10 @@ class World:
         )
         self.link = KubeletLink(self.kubelet.folder, self._plugin, on_change=self.changed.set)
 
+    @property
+    def takes_turns(self) -> bool:
+        return True
+
     def suspended(self) -> Collection[str]:
         """No pod."""
         return ()

@@ -3,8 +3,9 @@
 from unit.cli import documents as docs
 from vc_egpu.cli.views import links, trouble, why
 from vc_egpu.core.model.cluster import OUT_OF_SERVICE
-from vc_egpu.volcano.words.annotations import Cards
-from vc_egpu.volcano.words.names import CARDS
+from vc_egpu.volcano.swapping.notes import NodeSwaps, PodSwap
+from vc_egpu.volcano.words.annotations import Cards, CardShare
+from vc_egpu.volcano.words.names import CARDS, NODE_SWAPS
 
 POD = docs.pod("train-w-0", group="train-1", cards={"GPU-a": (1024, 25)})
 
@@ -104,3 +105,31 @@ def test_a_low_gang_of_several_pods_is_told_its_weaker_promise() -> None:
     assert trouble.unheld([low("a", None)]) == trouble.unheld([]) == []
     assert trouble.unheld([docs.pod("high", cards={"GPU-a": (1, 0)}, share_class="high")]) == []
     assert trouble.unheld([docs.pod("waits", gated=True)]) == []
+
+
+def test_pods_that_take_a_card_in_turns_are_told_whose_turn_it_is() -> None:
+    def turns(name: str) -> docs.Json:
+        made = docs.pod(name, group="train-1", cards={"GPU-a": (1024, 0)})
+        said = made["metadata"]["annotations"]
+        share = CardShare(uuid="GPU-a", memory_mib=1024, cores=0, physical_mib=512, swap=True)
+        cards = Cards.decode(said[CARDS])
+        name_of = next(iter(cards.containers))
+        said[CARDS] = cards.model_copy(update={"containers": {name_of: (share,)}}).encode()
+        return made
+
+    day, night = turns("day"), turns("night")
+    uid = Cards.decode(night["metadata"]["annotations"][CARDS]).pod_uid
+    reason = "ns/day works on the card, and both want it: they take turns of 60 s"
+    away = PodSwap(place="away", host_mib=900, reason=reason)
+    said = NodeSwaps(pods={uid: away}).encode()
+    node = docs.node("n1", docs.card("GPU-a"), annotations={NODE_SWAPS: said})
+    (note,) = trouble.turns([night], {"n1": node})
+    assert note.endswith(f"waits for its turn on its card (900 MiB of it lie on the host): {reason}")
+    said = NodeSwaps(pods={uid: away.model_copy(update={"reason": ""})}).encode()
+    node = docs.node("n1", docs.card("GPU-a"), annotations={NODE_SWAPS: said})
+    (note,) = trouble.turns([night], {"n1": node})
+    assert "idles while others may have its card" in note
+    garbled = docs.node("n1", docs.card("GPU-a"), annotations={NODE_SWAPS: "{"})
+    for nodes in (None, {}, {"n1": garbled}):
+        assert "its node does not say whose turn it is" in trouble.turns([day], nodes)[0]
+    assert trouble.turns([POD], {"n1": node}) == []

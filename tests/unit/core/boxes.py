@@ -1,8 +1,9 @@
 """Boxes of cards as they are wired, for tests of topology. V100's mesh is the DGX-1's, by its data sheet."""
 
 from unit.core import make
-from vc_egpu.core.model.cluster import Card, CardId, Node, NodeName, Resources, wiring_of
+from vc_egpu.core.model.cluster import Card, CardId, Node, NodeName, Resources
 from vc_egpu.core.topology.links import Near
+from vc_egpu.core.topology.ways import wiring_of
 from vc_egpu.core.topology.wiring import Wiring
 
 _DOUBLE = {(0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)}

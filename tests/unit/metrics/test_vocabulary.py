@@ -30,10 +30,17 @@ from vc_egpu_node.isolation.accounts import Activity
 from vc_egpu_node.metrics import Metrics as NodeMetrics
 from vc_egpu_node.metrics import View
 from vc_egpu_node.suspension.suspender import SuspendedPod
+from vc_egpu_node.swapping.totals import Totals
 from vc_egpu_node.vendors.base import CardReading, CardSample, NodeReading, ProcessSample
 from vc_egpu_node.wall.wall import Account
 
-UNITS = {"_bytes": "bytes", "_ratio": "ratio", "_seconds": "seconds", "_seconds_total": "seconds"}
+UNITS = {
+    "_bytes": "bytes",
+    "_ratio": "ratio",
+    "_seconds": "seconds",
+    "_seconds_total": "seconds",
+    "_bytes_total": "bytes",
+}
 
 
 def admission() -> str:
@@ -68,6 +75,7 @@ def agent() -> str:
         grants=[held],
         isolated=True,
         accounts=[Account("ns", "p", "main", "GPU-0", 1, 1, Activity())],
+        swaps=Totals(1, 1.0, 1),
         suspensions=[SuspendedPod("ns", "p", SuspensionState.SUSPENDED, 1.0, 1)],
         full=True,
     )

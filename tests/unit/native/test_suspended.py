@@ -11,6 +11,8 @@ import pytest
 from unit.native.fake_worlds import BUILD
 from unit.native.memory_worlds import CONTEXT_MIB, MIB, OK, UUIDS, Actor, Share, World, charged, used
 from unit.native.time_worlds import FREE, HIGH, LOW, MS, Box, Machine, Running
+from unit.native.turn_program import Told
+from vc_egpu_node.isolation.abi import ACTIVITY_BYTES, ActivityPage
 
 FOR_LONG_S = 100
 QUIET_S = 0.5
@@ -131,6 +133,46 @@ def test_books_and_memory_are_the_same_after_it(world: Suspendable) -> None:
     world.suspended(False)
     assert (used(watcher), charged(world)) == (before, held)
     assert actor.info() == room
+    world.close()
+
+
+def wanted_ns(world: Suspendable) -> int:
+    """When the container last asked for its card, as its neighbours and the agent read it."""
+    page = ActivityPage.from_buffer_copy((world.usage.parent / "activity").read_bytes())
+    return int(page.cards[0].wanted_ns)
+
+
+def watched(world: Suspendable, *first: str) -> Told:
+    """A program that has worked, and idles."""
+    (world.usage.parent / "activity").write_bytes(bytes(ACTIVITY_BYTES))
+    program = Told(world.environment())
+    for words in ("start 10", *first, "work 1"):
+        program.tell(words)
+        assert program.hear()
+    time.sleep(QUIET_S)
+    return program
+
+
+@pytest.mark.parametrize("words", ["work 1", "copy", "alloc 1", "free"])
+def test_a_program_that_is_away_says_that_it_wants_its_cards(world: Suspendable, words: str) -> None:
+    """The driver lets none of these return before the program is back, and so the agent must know."""
+    program = watched(world, "alloc 1")
+    world.suspended(True)
+    time.sleep(QUIET_S)  # as the agent does, before it has the program locked
+    environment = {"FAKE_NVML_STATE": str(world.root / "cards"), "LD_LIBRARY_PATH": str(BUILD)}
+    checkpoint(environment, "suspend", program.process.pid)
+    away_ns = time.monotonic_ns()
+    time.sleep(QUIET_S)
+    assert wanted_ns(world) < away_ns, "it idles, and asks for nothing"
+    program.tell(words)
+    deadline = time.monotonic() + 60
+    while wanted_ns(world) < away_ns:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    checkpoint(environment, "resume", program.process.pid)
+    world.suspended(False)
+    assert program.hear()
+    program.end()
     world.close()
 
 

@@ -147,7 +147,7 @@ def hosts_of(nodes: Iterable[Node], rows: Iterable[CardRow]) -> tuple[HostRow, .
         HostRow(
             node=name,
             memory_mib=known[name].host_memory_mib,
-            spilled_mib=sum(share.memory_mib - share.on_card_mib for share in on_it),
+            spilled_mib=sum(share.spilled_mib for share in on_it),
             suspended_mib=sum(share.on_card_mib for share in on_it if share.booked_on_host),
         )
         for name, on_it in held.items()

@@ -55,6 +55,10 @@ class ShareRow:
     """The node's agent says so, and no order stands yet."""
     slice: str = ""
     """Its template, where it is a slice of fixed size."""
+    spilled_mib: int = 0
+    """Booked on the host while it is not suspended."""
+    swap: bool = False
+    """It has the card in turns with others."""
 
     @property
     def occupies_mib(self) -> int:
@@ -114,4 +118,6 @@ def _row(gang: Gang | None, pod: Pod, container: str, share: Share, models: Mapp
         booked_on_host=pod.suspend_ordered or pod.suspension is not SuspensionState.RUNNING,
         could_be_suspended=pod.suspendable and not pod.suspend_ordered,
         slice=share.slice,
+        spilled_mib=share.spilled_mib,
+        swap=share.swap,
     )

@@ -77,9 +77,19 @@ static inline const struct egpu_real *egpu_driver(void)
     const struct egpu_real *real = atomic_load_explicit(&egpu_real_table, memory_order_acquire);
     return __builtin_expect(real != NULL, 1) ? real : egpu_find_driver();
 }
+/* NULL, but while the container is kept from its cards: then each wrapper calls it first. The driver may let none of them
+ * return before the agent brings the program back, and so the agent has to know that it wants to go on. */
+extern _Atomic(void (*)(void)) egpu_while_away;
+static inline void egpu_say_wanted(void)
+{
+    void (*const say)(void) = atomic_load_explicit(&egpu_while_away, memory_order_relaxed);
+    if (__builtin_expect(say != NULL, 0))
+        say();
+}
 /* At the head of a wrapper: `real` is the driver, and it has that function. */
 #define EGPU_DRIVER(real, function)                        \
     const struct egpu_real *const real = egpu_driver();    \
+    egpu_say_wanted();                                     \
     if (__builtin_expect(!real || !real->function, 0))     \
     return CUDA_ERROR_NOT_FOUND
 

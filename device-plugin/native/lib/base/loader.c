@@ -21,6 +21,7 @@ const struct egpu_symbol egpu_symbols[] = {
 const size_t egpu_symbol_count = sizeof egpu_symbols / sizeof *egpu_symbols;
 
 _Atomic(const struct egpu_real *) egpu_real_table;
+_Atomic(void (*)(void)) egpu_while_away;
 
 static struct egpu_lock loading;
 static struct egpu_object driver_object, nvml_object;

@@ -1,6 +1,7 @@
 /* May this much memory of that card be taken now? Before the answer is no, pools and graphs say what they have given
  * back; pools also after each wait for a card. */
 #define _GNU_SOURCE
+#include "hooks.h"
 #include "memory.h"
 
 #include <stdlib.h>
@@ -23,8 +24,11 @@ static int charged(int card)
  * found; one that begins now, or that it did not find, waits here before it takes memory. Not with a lock held. */
 static void wait_while_suspended(void)
 {
-    while (egpu_suspended(egpu_control_refresh()))
+    while (egpu_suspended(egpu_control_refresh())) {
+        if (egpu_time_wanted)
+            egpu_time_wanted();
         nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+    }
 }
 
 int egpu_charged_device(CUdevice device)

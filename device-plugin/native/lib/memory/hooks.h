@@ -7,3 +7,4 @@ void egpu_time_context_made(CUcontext context) __attribute__((weak));
 void egpu_time_context_gone(CUcontext context) __attribute__((weak)); /* before it is destroyed */
 void egpu_time_exec_made(CUgraphExec exec, CUgraph graph) __attribute__((weak));
 void egpu_time_exec_gone(CUgraphExec exec) __attribute__((weak));     /* before it is destroyed */
+void egpu_time_wanted(void) __attribute__((weak)); /* a call waits until the container has its cards again */

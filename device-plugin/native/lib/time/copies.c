@@ -1,4 +1,4 @@
-/* Memsets, and copies inside a card or between cards: those to and from the host use no time of the card's own. */
+/* Memsets, and copies inside a card or between cards. Those to and from the host use no time of the card's own. */
 #include "launch.h"
 
 /* --- memsets -------------------------------------------------------------------------------------- */
@@ -55,6 +55,24 @@ EGPU_UNIT_TDS(cuMemcpyPeer, (CUdeviceptr to, CUcontext there, CUdeviceptr from, 
 EGPU_UNIT_TSZ(cuMemcpyPeerAsync,
               (CUdeviceptr to, CUcontext there, CUdeviceptr from, CUcontext here, size_t bytes, CUstream stream),
               (to, there, from, here, bytes, stream), stream, COPY(bytes))
+
+/* --- copies from the host: with one of them a program that has idled mostly begins ----------------- */
+
+#define PLAIN(name, arguments, values)   \
+    EGPU_EXPORT CUresult name arguments { \
+        EGPU_DRIVER(real, name);         \
+        return real->name values;        \
+    }
+#define FROM_HOST(name) PLAIN(name, (CUdeviceptr to, const void *from, size_t bytes), (to, from, bytes))
+#define FROM_HOST_ASYNC(name) \
+    PLAIN(name, (CUdeviceptr to, const void *from, size_t bytes, CUstream stream), (to, from, bytes, stream))
+
+FROM_HOST(cuMemcpyHtoD_v2)
+FROM_HOST(cuMemcpyHtoD_v2_ptds)
+FROM_HOST_ASYNC(cuMemcpyHtoDAsync_v2)
+FROM_HOST_ASYNC(cuMemcpyHtoDAsync_v2_ptsz)
+PLAIN(cuMemcpyHtoD, (CUdeviceptr_v1 to, const void *from, unsigned bytes), (to, from, bytes))
+PLAIN(cuMemcpyHtoDAsync, (CUdeviceptr_v1 to, const void *from, unsigned bytes, CUstream stream), (to, from, bytes, stream))
 
 /* --- copies that say it themselves ---------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* What the pages ask for on each card, and how much of its time the share may have. */
 #define _GNU_SOURCE
+#include "../memory/hooks.h"
 #include "work.h"
 
 #include <linux/futex.h>
@@ -125,6 +126,14 @@ static void set_rate(uint32_t index, uint64_t rate, int64_t now_ns) {
 
 /* --- needs --- */
 
+/* Before a call that may not return while the container is kept from its cards. */
+void egpu_time_wanted(void) {
+    const struct egpu_control *control = egpu_control_now();
+    const uint64_t now_ns = (uint64_t)egpu_now_ns();
+    for (uint32_t i = 0; control != NULL && i < control->card_count && i < EGPU_ACTIVITY_CARDS; i++)
+        egpu_activity_own()->cards[i].wanted_ns = now_ns;
+}
+
 static uint32_t need_of(const struct egpu_control *control, uint32_t index, uint64_t rate) {
     const struct egpu_near_all *all = egpu_near_now();
     const bool low = control->own_class == EGPU_CLASS_LOW && control->unheld == 0;
@@ -160,5 +169,8 @@ void egpu_needs_look(const struct egpu_control *control, int64_t now_ns) {
     }
     if (egpu_any_need != any)
         egpu_any_need = any;
+    void (*const say)(void) = egpu_suspended(control) ? egpu_time_wanted : NULL;
+    if (atomic_load_explicit(&egpu_while_away, memory_order_relaxed) != say)
+        atomic_store(&egpu_while_away, say);
     egpu_unlock(&one_at_a_time);
 }

@@ -290,6 +290,7 @@ def card_shares(shares: Iterable[tuple[str, Share]]) -> dict[str, tuple[CardShar
             memory_mib=share.memory_mib,
             cores=share.cores_percent,
             physical_mib=share.physical_mib,
+            swap=True if share.swap else None,
             slice=share.slice or None,
             start=share.start if share.start >= 0 else None,
         )

@@ -218,6 +218,7 @@ def template(
             ask = options.read(spec, said, table)
             request = ask.request(
                 oversubscribe=said.get(names.OVERSUBSCRIBE) == "true",
+                swap=said.get(names.OVERSUBSCRIBE) == "swap",
                 mixes=said.get(names.MIX_MODELS) == "true",
                 best=said.get(names.ALTERNATIVES_ORDER) == "best",
             )

@@ -9,7 +9,7 @@ from typing import Final
 
 from vc_egpu.cli import partial_snapshot, world
 from vc_egpu.cli.resizing import told as resized
-from vc_egpu.cli.views import links
+from vc_egpu.cli.views import links, trouble
 from vc_egpu.core.measured.use import CardUse, known
 from vc_egpu.core.model.cluster import CardId, Instant, Node, NodeName, PodUid, SuspensionState
 from vc_egpu.core.model.words import few
@@ -191,6 +191,7 @@ def report(
         notes.append(f"no node has cards ({without} without an agent's inventory): try `kubectl egpu doctor`")
     notes += _lost(share for share in share_rows if share.uuid not in reported)
     notes += _unheld(rows, pods)
+    notes += trouble.turns(pods, documents)
     notes += resized.sizes(pods)
     return CardsReport(tuple(rows), tuple(notes))
 

@@ -5,7 +5,8 @@ from itertools import combinations
 from typing import Final
 
 from vc_egpu.cli import partial_snapshot
-from vc_egpu.core.model.cluster import Card, CardId, ends_of, wiring_of
+from vc_egpu.core.model.cluster import Card, CardId
+from vc_egpu.core.topology.ways import ends_of, wiring_of
 from vc_egpu.kube import Json
 from vc_egpu.volcano.words.model_table import ModelTable
 

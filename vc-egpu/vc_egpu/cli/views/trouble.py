@@ -13,8 +13,9 @@ from vc_egpu.core.model.cluster import OUT_OF_SERVICE
 from vc_egpu.core.model.words import few
 from vc_egpu.kube import Json
 from vc_egpu.volcano.api.containers import containers_of, statuses_of, waiting_of
+from vc_egpu.volcano.swapping.notes import NodeSwaps, PodSwap
 from vc_egpu.volcano.words import names
-from vc_egpu.volcano.words.annotations import Cards
+from vc_egpu.volcano.words.annotations import AnnotationError, Cards
 from vc_egpu.volcano.words.resource_names import PER_CARD
 
 _LONGEST: Final = 300
@@ -86,6 +87,45 @@ def unheld(members: Iterable[Json]) -> list[str]:
         f"{several} pods of class low run at once: none of their launches is held while high works on their "
         "cards. The driver's time slice decides there"
     ]
+
+
+def turns(pods: Iterable[Json], nodes: Mapping[str, Json] | None) -> list[str]:
+    """Where those are that have their cards in turns with others, one sentence each."""
+    told: dict[str, Mapping[str, PodSwap]] = {}
+    found = []
+    for pod in pods:
+        cards = None if world.finished(pod) else world.cards_of(pod)
+        if cards is None or not any(share.swap for some in cards.containers.values() for share in some):
+            continue
+        if cards.node not in told:
+            told[cards.node] = _swaps((nodes or {}).get(cards.node))
+        where = _turn(told[cards.node].get(cards.pod_uid))
+        found.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']} {where}")
+    return found
+
+
+def _turn(swap: PodSwap | None) -> str:
+    if swap is None:
+        return "has its card in turns with others; its node does not say whose turn it is"
+    waits = f": {swap.reason}" if swap.reason else ""
+    aside = f" ({swap.host_mib} MiB of it lie on the host)" if swap.host_mib else ""
+    idles = swap.place == "away" and not waits
+    said = {
+        "card": "has its card in turns with others, and it is its turn",
+        "away": f"waits for its turn on its card{aside}{waits}",
+        "leaving": "is leaving its card for another",
+        "coming": f"is coming to its card{aside}",
+        "lost": f"could not be brought back to its card{waits}. Delete the pod, so that another is made",
+    }
+    return f"idles while others may have its card{aside}" if idles else said[swap.place]
+
+
+def _swaps(node: Json | None) -> Mapping[str, PodSwap]:
+    text = world.annotations(node).get(names.NODE_SWAPS) if node is not None else None
+    try:
+        return NodeSwaps.decode(text).pods if text is not None else {}
+    except AnnotationError:
+        return {}
 
 
 def _low(pod: Json) -> Cards | None:

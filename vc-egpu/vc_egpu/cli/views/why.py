@@ -305,7 +305,7 @@ def _story(
         members=tuple(member_row(pod) for pod in sorted(members, key=world.key)),
         notes=(
             *(*told, *resized.notes(members), *trouble.notes(members, nodes), *trouble.starting(members)),
-            *trouble.unheld(members),
+            *(*trouble.unheld(members), *trouble.turns(members, nodes)),
             *links.notes(members, nodes),
             *(*ways(members), *_slips(members)),
         ),

@@ -9,6 +9,8 @@ from vc_egpu.core.model.neighbours import Mark, of_leaving, of_planned
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, clamp, slot_resource
 
 HostPort = tuple[str, str, int]
+TURNS = 1 << 20
+"""Such shares count so much in the column of shares that stand alone: more than a card has sharers."""
 
 
 class Seat(NamedTuple):
@@ -26,7 +28,7 @@ class Seat(NamedTuple):
     low: int
     """Counts against the sum of unset and low."""
     alone: int
-    """1 for a whole card or a native one."""
+    """1 for a whole card or a native one, :data:`TURNS` for one that is taken in turns."""
     asleep: int = 0
     """1 for a suspended one: it does not count where a share must be alone on the card."""
     slice: str = ""
@@ -120,8 +122,8 @@ def seat_of(col: int, share: Share, share_class: ShareClass) -> Seat:
     high, low = cores_of(share_class, cores)
     memory_mib = clamp(share.memory_mib)
     physical_mib = min(clamp(share.on_card_mib), memory_mib)
-    alone = int(share.whole or share.native)
-    host_mib = memory_mib - physical_mib
+    alone = TURNS if share.swap else int(share.whole or share.native)
+    host_mib = memory_mib if share.swap and physical_mib < memory_mib else memory_mib - physical_mib
     return Seat(
         col, memory_mib, physical_mib, host_mib, cores, high, low, alone, slice=share.slice, start=share.start
     )

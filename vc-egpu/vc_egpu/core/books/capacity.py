@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from vc_egpu.core.books.booking import HostPort, Seat, cores_of, requests_of, slots_of
+from vc_egpu.core.books.booking import TURNS, HostPort, Seat, cores_of, requests_of, slots_of
 from vc_egpu.core.books.ledger import EVERYBODY, Flags, Ints, Ledger
 from vc_egpu.core.layouts.catalogue import NO_LAYOUT
 from vc_egpu.core.layouts.table import ANYWHERE
@@ -67,7 +67,13 @@ class AskNeed(NamedTuple):
     @property
     def host_mib(self) -> int:
         """What all its shares take of the node's host memory budget."""
-        return self.cards * (self.memory_mib - self.physical_mib)
+        return self.cards * self.host_each_mib
+
+    @property
+    def host_each_mib(self) -> int:
+        """The same of one share. At a hand-over all that take turns lie on the host."""
+        over = self.memory_mib - self.physical_mib
+        return self.memory_mib if self.ask.swap and over else over
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,7 +215,9 @@ def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Rows) -> tuple[Ints, 
     A share that disturbs no other keeps all classes together within the core limit. The two are the same
     array where it makes no difference.
     """
-    fits = (ledger.kind[rows] == ask.kind) & ledger.usable[rows] & (ledger.alone[rows] == 0)
+    fits = (ledger.kind[rows] == ask.kind) & ledger.usable[rows]
+    awake = ledger.sharers[rows] - ledger.asleep[rows] if ask.ask.swap else 0
+    fits &= ledger.alone[rows] == TURNS * awake
     if ledger.cuts and not ask.ask.slice:
         states = ledger.slices[rows]
         fits &= ledger.cuts.catalogue.whole[states] if ask.ask.whole else states == NO_LAYOUT
@@ -274,6 +282,8 @@ def pods_by_host(ledger: Ledger, need: Need, rows: Ints) -> Ints:
     for ask in need.asks:
         if ask.spill:
             host = ask.cards * (ask.memory_mib - _physical_by_row(ledger, need, ask, rows))
+            if ask.ask.swap:
+                host = np.where(host > 0, ask.cards * ask.memory_mib, 0)
             if ask.ask.host_limit_mib is not None:
                 fits &= host <= ask.ask.host_limit_mib
             total += host
@@ -488,11 +498,11 @@ def seats_of(
             col,
             ask.memory_mib,
             ask.physical_mib,
-            ask.memory_mib - ask.physical_mib,
+            ask.host_each_mib,
             ask.cores_percent,
             ask.high,
             ask.low,
-            int(ask.alone),
+            TURNS if ask.ask.swap else int(ask.alone),
             slice=ask.ask.slice,
             start=begins.get((position, col), ANYWHERE),
         )

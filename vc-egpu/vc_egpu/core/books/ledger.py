@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vc_egpu.core.books.booking import Booking, HostPort, Seat, requests_of, seat_of, slots_of
+from vc_egpu.core.books.booking import TURNS, Booking, HostPort, Seat, requests_of, seat_of, slots_of
 from vc_egpu.core.books.marks import Domains, Marks
 from vc_egpu.core.layouts.cuts import Cuts
 from vc_egpu.core.layouts.table import Held
@@ -27,12 +27,12 @@ from vc_egpu.core.model.cluster import (
     PodShape,
     Share,
     ShareClass,
-    wiring_of,
 )
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS
 from vc_egpu.core.model.resources import AMOUNT_LIMIT, PERMILLE, add_to, clamp, cores_at, permille
 from vc_egpu.core.topology.groups import Grouping, grouping_of
 from vc_egpu.core.topology.network import Network
+from vc_egpu.core.topology.ways import wiring_of
 from vc_egpu.core.topology.wiring import Wiring
 
 Ints = npt.NDArray[np.int64]
@@ -475,7 +475,7 @@ class Ledger:
             & (self.high_cores[rows] <= self.high_cap[rows][:, None])
             & (self.low_cores[rows] <= self.low_cap[rows][:, None])
             & (sharers <= self.max_sharers[rows][:, None])
-            & ((self.alone[rows] == 0) | (sharers - self.asleep[rows] == 1))
+            & self.side_by_side(self.alone[rows], sharers - self.asleep[rows])
         )
         if self.any_flat:
             cards &= ~self.flat[rows] | (self.all_cores[rows] <= FULL_CORES_PERCENT)
@@ -483,6 +483,13 @@ class Ledger:
             cards &= ~self.cuts.catalogue.full[self.slices[rows]]
         host = self.host_used[rows] <= self.host_cap[rows]
         return np.asarray(cards.all(axis=1) & (self.used[rows] <= self.cap[rows]).all(axis=1) & host)
+
+    @staticmethod
+    def side_by_side(alone: Ints, awake: Ints) -> Flags:
+        """By card: whether a whole card has no neighbour, and those that take turns have none but such."""
+        return np.asarray(
+            (alone == 0) | ((alone < TURNS) & (awake == 1)) | (alone == TURNS * awake), np.bool_
+        )
 
     # --- copies and growth -----------------------------------------------------------------------
 

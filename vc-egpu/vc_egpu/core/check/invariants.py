@@ -189,7 +189,7 @@ def _card_rules(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violatio
     promised = int(card.memory_mib * node.memory_ratio + _NOISE)
     if memory_mib > promised:
         yield Violation(Rule.CARD, subject, f"{memory_mib} MiB of {promised} MiB are taken by {names}")
-    physical_mib = sum(seat.share.memory_mib - _spilled(seat.share) for seat in seats)
+    physical_mib = sum(seat.share.on_card_mib for seat in seats)
     if physical_mib > card.memory_mib:
         text = f"{physical_mib} MiB lie on the card, it has {card.memory_mib} MiB: {names}"
         yield Violation(Rule.CARD, subject, text)
@@ -206,6 +206,8 @@ def _card_rules(node: Node, card: Card, seats: list[_Seat]) -> Iterable[Violatio
     alone = [seat for seat in seats if seat.share.whole or seat.share.native]
     if alone and len(seats) > 1:
         yield Violation(Rule.CARD, subject, f"{alone[0].who} has the whole card, yet it is shared: {names}")
+    if len({seat.share.swap for seat in seats}) > 1:
+        yield Violation(Rule.CARD, subject, f"some take turns there, and others do not: {names}")
     if any(seat.share.native != (node.mode is Mode.NATIVE) for seat in seats):
         yield Violation(Rule.CARD, subject, f"offered as {node.mode.value}, taken otherwise: {names}")
 
@@ -283,7 +285,7 @@ def host_use(snapshot: Snapshot, *, victims_gone: bool) -> dict[NodeName, int]:
 
 
 def _spilled(share: Share) -> int:
-    return 0 if share.physical_mib is None else share.memory_mib - share.physical_mib
+    return share.spilled_mib
 
 
 # --- gates ---------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Memory of cards is in MiB, of nodes in bytes. Compute of cards is in percent of 
 milli-CPU. Instants are seconds since the epoch, as the API server's timestamps give them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType, TypeVar
@@ -16,9 +16,8 @@ from vc_egpu.core.model.causes import Account, Cause
 from vc_egpu.core.model.neighbours import NO_NEIGHBOURS, Neighbours
 from vc_egpu.core.profiles.table import NO_TRAITS, Traits
 from vc_egpu.core.topology.groups import NO_GROUP, GroupRule
-from vc_egpu.core.topology.links import Ends, Near
+from vc_egpu.core.topology.links import Near
 from vc_egpu.core.topology.network import Bound, Domain
-from vc_egpu.core.topology.wiring import Wiring, wiring
 
 CardId = NewType("CardId", str)
 """A card's UUID. Compared whole, never by substring."""
@@ -89,21 +88,6 @@ class Card:
     def __post_init__(self) -> None:
         if self.memory_mib <= 0 or self.index < 0:
             raise ValueError(f"card {self.uuid}: memory_mib {self.memory_mib}, index {self.index}")
-
-
-def ends_of(one: Card, other: Card) -> Ends:
-    """What two cards of a node tell of the way between them. Either may tell what the other does not."""
-    nvlinks = max(one.links.get(other.uuid, 0), other.links.get(one.uuid, 0))
-    nvlinks = nvlinks or min(one.switch_links, other.switch_links)
-    near = one.near.get(other.uuid) or other.near.get(one.uuid)
-    return Ends(nvlinks, min(one.link_mb_s, other.link_mb_s), near)
-
-
-def wiring_of(cards: Sequence[Card]) -> Wiring | None:
-    """How these cards of a node reach each other, by their places in ``cards``; None where none tells."""
-    if not any(card.links or card.switch_links or card.near for card in cards):
-        return None
-    return wiring(tuple(tuple(ends_of(one, other).mb_s for other in cards) for one in cards))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +194,9 @@ class CardAsk:
     whole: bool = False
     spill: bool = False
     """Where the node's memory ratio is above 1, part of its memory may lie on the host."""
+    swap: bool = False
+    """Where it is, it has the whole card in turns with others of that kind. All of its memory, or none, is on
+    the host."""
     host_limit_mib: int | None = None
     """The container's own memory limit, which what it spills must fit into; None: it has none."""
     slice: str = ""
@@ -294,6 +281,8 @@ class Share:
     native: bool = False
     physical_mib: int | None = None
     """The part of its memory that may lie on the card; None: all of it. The rest is on the host budget."""
+    swap: bool = False
+    """It has the card in turns with others of that kind. ``physical_mib`` is then its part of the sum."""
     slice: str = ""
     """Its template, where it is a slice of fixed size."""
     start: int = ANYWHERE
@@ -303,6 +292,12 @@ class Share:
     def on_card_mib(self) -> int:
         """Memory that lies on the card."""
         return self.memory_mib if self.physical_mib is None else self.physical_mib
+
+    @property
+    def spilled_mib(self) -> int:
+        """What it takes of the node's host memory. At a hand-over all that take turns lie there."""
+        over = self.memory_mib - self.on_card_mib
+        return self.memory_mib if self.swap and over else over
 
 
 class PodPhase(Enum):

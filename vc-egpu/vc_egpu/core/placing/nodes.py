@@ -73,7 +73,8 @@ def short_of(nodes: Nodes, ask: AskNeed, uses_points: int) -> Ints | None:
     is_shut = free < ask.memory_mib
     is_shut |= ledger.kind.take(rows, 0) != ask.kind
     is_shut |= ~ledger.usable.take(rows, 0)
-    is_shut |= ledger.alone.take(rows, 0) != 0
+    if not ask.ask.swap:
+        is_shut |= ledger.alone.take(rows, 0) != 0
     short[is_shut] = FULL_POINTS
     np.minimum(short, FULL_POINTS, out=short)
     last = min(ask.cards, short.shape[1]) - 1

@@ -8,6 +8,7 @@ choice that keeps the most room is tried instead. So no policy refuses what fits
 from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
+from vc_egpu.core.books.booking import TURNS
 from vc_egpu.core.books.capacity import AskNeed, Assignment, Cols, Need
 from vc_egpu.core.books.ledger import Flags, Ledger
 from vc_egpu.core.model.cluster import FULL_CORES_PERCENT
@@ -57,10 +58,11 @@ class Board:
                 (FULL_CORES_PERCENT if flat else min(high_cap, low_cap)) - total,
                 sharers - asleep,
                 sharers_cap - sharers,
-                not usable or alone > 0,
+                not usable or 0 < alone < TURNS,
                 flat,
                 slices,
                 catalogue,
+                alone // TURNS,
             )
             for col, (
                 kind,

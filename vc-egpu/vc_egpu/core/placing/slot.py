@@ -32,6 +32,8 @@ class Slot:
     """Its state, by the catalogue."""
     catalogue: Catalogue | None = None
     """None: no card of the cluster has a layout."""
+    swaps: int = 0
+    """Shares on it that take turns."""
     before: list[tuple[str, int]] = field(default_factory=list)
     """What was seated here on paper, the last behind: (template, the state before)."""
 
@@ -41,7 +43,8 @@ class Slot:
             return False
         if self.memory_mib < ask.memory_mib or self.physical_mib < ask.physical_mib:
             return False
-        if (ask.alone and self.sharers) or (self.flat and self.calm < ask.cores_percent):
+        mixed = self.swaps != (self.sharers if ask.ask.swap else 0)
+        if mixed or (ask.alone and self.sharers) or (self.flat and self.calm < ask.cores_percent):
             return False
         if self.catalogue is not None and not self._cuts(ask, self.catalogue):
             return False
@@ -95,6 +98,8 @@ class Slot:
         self.free_sharers -= sign
         if ask.alone:
             self.blocked = sign > 0
+        if ask.ask.swap:
+            self.swaps += sign
         if ask.ask.slice and self.catalogue is not None:
             self._cut(ask.ask.slice, sign, self.catalogue)
 
@@ -125,6 +130,7 @@ class Slot:
             self.blocked,
             self.flat,
             self.slices,
+            self.swaps,
         )
 
 

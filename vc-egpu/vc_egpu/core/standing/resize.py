@@ -94,6 +94,8 @@ def _fixed(node: Node, share: Share) -> str:
         return "it has whole native cards, which have no size to change"
     if share.slice:
         return f"it has a slice of fixed size ({share.slice}): only shares of any size can be resized"
+    if share.swap:
+        return "it has its card in turns with others, and in its turn all of it"
     card = next((card for card in node.cards if card.uuid == share.card), None)
     if card is None:
         return f"its node does not report card {share.card} now"

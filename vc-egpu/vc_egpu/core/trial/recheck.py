@@ -88,7 +88,7 @@ def cards_hold(trial: Trial, booking: Booking) -> bool:
     low = ledger.low_cores[row, cols] <= ledger.low_cap[row]
     sharers = ledger.sharers[row, cols]
     awake = sharers - ledger.asleep[row, cols]
-    crowd = (sharers <= ledger.max_sharers[row]) & ((ledger.alone[row, cols] == 0) | (awake == 1))
+    crowd = (sharers <= ledger.max_sharers[row]) & ledger.side_by_side(ledger.alone[row, cols], awake)
     # A sum that is too high on a card of which this member takes no cores is not its concern.
     high |= ~_taken(cols, {seat.col for seat in booking.seats if seat.high})
     low |= ~_taken(cols, {seat.col for seat in booking.seats if seat.low})

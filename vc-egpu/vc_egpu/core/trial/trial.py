@@ -51,7 +51,17 @@ def share_of(ask: AskNeed, card: CardId, start: int = ANYWHERE) -> Share:
     """What the ask gets on this card, as a plan names it; ``start``: see :attr:`.cluster.Share.start`."""
     physical_mib = ask.physical_mib if ask.physical_mib < ask.memory_mib else None
     whole, native = ask.ask.whole, ask.ask.native
-    return Share(card, ask.memory_mib, ask.cores_percent, whole, native, physical_mib, ask.ask.slice, start)
+    return Share(
+        card,
+        ask.memory_mib,
+        ask.cores_percent,
+        whole,
+        native,
+        physical_mib,
+        swap=ask.ask.swap,
+        slice=ask.ask.slice,
+        start=start,
+    )
 
 
 class Trial:

@@ -77,6 +77,18 @@ POD_SUSPENSION_STATE: Final = _agent(
     "egpu_node_pod_suspension_state", "gauge", ("namespace", "pod", "state"),
     "1: how far it is with being suspended.", optional=True,
 )  # fmt: skip
+SWAP_HAND_OVERS: Final = _agent(
+    "egpu_node_swap_hand_overs_total", "counter", (),
+    "Times that a card went from one pod to another that has it in turns.", optional=True,
+)  # fmt: skip
+SWAP_SECONDS: Final = _agent(
+    "egpu_node_swap_hand_over_seconds_total", "counter", (),
+    "How long these took, from the order to leave until the next one ran.", "seconds", optional=True,
+)  # fmt: skip
+SWAP_BYTES: Final = _agent(
+    "egpu_node_swap_moved_bytes_total", "counter", (),
+    "GPU memory of such pods that went to the host or back.", "bytes", optional=True,
+)  # fmt: skip
 
 AGENT: Final = (
     CALL_SECONDS,
@@ -99,6 +111,9 @@ AGENT: Final = (
     POD_SUSPENDED_SECONDS,
     POD_SUSPENDED_BYTES,
     POD_SUSPENSION_STATE,
+    SWAP_HAND_OVERS,
+    SWAP_SECONDS,
+    SWAP_BYTES,
 )
 
 CARD_HEALTHY: Final = _agent("egpu_node_card_healthy", "gauge", CARD, "1: the card is in order.")

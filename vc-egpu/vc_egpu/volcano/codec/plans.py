@@ -53,14 +53,14 @@ NO_UID: Final = PodUid("")
 
 _CARD_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 _PLAN_ID: Final = re.compile(r"^([0-9]{1,18})-([0-9]{1,18})$")
-_SHARED, _WHOLE, _NATIVE, _WHOLE_NATIVE = range(4)
+_SHARED, _WHOLE, _NATIVE, _WHOLE_NATIVE, _TURNS = range(5)
 
 _MOST_ROWS: Final = 1 << 20
 _Index = Annotated[int, Field(strict=True, ge=-1, lt=_MOST_ROWS)]
 _CardString = Annotated[str, Field(pattern=r"^[0-9a-zA-Z_-]*$", max_length=4096)]
 _ShortUid = Annotated[str, Field(max_length=65)]
 _CardCount = Annotated[int, Field(strict=True, ge=1, le=64)]
-_Kind = Annotated[int, Field(strict=True, ge=0, le=3)]
+_Kind = Annotated[int, Field(strict=True, ge=0, le=_TURNS)]
 _Start = Annotated[int, Field(strict=True, ge=ANYWHERE, lt=MAX_PLACES)]
 _PlainRow = tuple[ContainerName, _CardCount, MemoryMib, CoresPercent, _Kind]
 _SpillRow = tuple[ContainerName, _CardCount, MemoryMib, CoresPercent, _Kind, MemoryMib]
@@ -362,6 +362,7 @@ class _Reader:
                     whole=kind in {_WHOLE, _WHOLE_NATIVE},
                     native=kind in {_NATIVE, _WHOLE_NATIVE},
                     physical_mib=physical_mib,
+                    swap=kind == _TURNS,
                     slice=template,
                     start=start,
                 )
@@ -373,6 +374,7 @@ def _shape_of(shares: tuple[tuple[str, Share], ...]) -> tuple[_ContainerRow, ...
     rows: list[_ContainerRow] = []
     for container, share in shares:
         kind = (_WHOLE if share.whole else _SHARED) + (_NATIVE if share.native else _SHARED)
+        kind = _TURNS if share.swap else kind
         last = rows[-1] if rows else None
         row = _row(container, 1, share, kind)
         if last is not None and (last[0], *last[2:]) == (row[0], *row[2:]):

@@ -430,7 +430,7 @@ def _shape(
 ) -> PodShape:
     spec = document["spec"]
     get = (document["metadata"].get("annotations") or {}).get
-    limits_mib = memory_limits(spec) if request.oversubscribe else {}
+    limits_mib = memory_limits(spec) if request.oversubscribe or request.swap else {}
     return PodShape(
         asks=asks_of(request, limits_mib),
         requests=requests,

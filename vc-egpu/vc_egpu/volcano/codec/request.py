@@ -82,6 +82,7 @@ class PodAsk:
         core_policy: Literal["hard", "soft"] = "hard",
         *,
         oversubscribe: bool = False,
+        swap: bool = False,
         mixes: bool = False,
         best: bool = False,
     ) -> Request:
@@ -94,6 +95,7 @@ class PodAsk:
             containers=dict(self.containers),
             core_policy=core_policy,
             oversubscribe=oversubscribe,
+            swap=True if swap else None,
             options=tuple(options) or None,
             choice=self.choice or None,
             mixes=True if mixes and options else None,

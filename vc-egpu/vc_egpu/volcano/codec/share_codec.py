@@ -16,7 +16,7 @@ from vc_egpu.volcano.words.annotations import Cards, Request, RequestNeeds
 
 def asks_of(request: Request, limits_mib: Mapping[str, int]) -> tuple[CardAsk, ...]:
     """What the decision places, container by container; ``limits_mib``: see :func:`memory_limits`."""
-    spill = request.oversubscribe
+    spill = request.oversubscribe or bool(request.swap)
     return tuple(
         CardAsk(
             container=name,
@@ -27,6 +27,7 @@ def asks_of(request: Request, limits_mib: Mapping[str, int]) -> tuple[CardAsk, .
             native=ask.native,
             whole=ask.whole,
             spill=spill and not ask.whole and not ask.native and ask.slice is None,
+            swap=bool(request.swap),
             host_limit_mib=limits_mib.get(name) if spill else None,
             slice=ask.slice or "",
             asked=(ask.asked_mib or 0, ask.asked_cores or 0),
@@ -97,6 +98,7 @@ def shares_of(cards: Cards, whole: Set[str]) -> tuple[tuple[str, Share], ...]:
                 whole=name in whole,
                 native=cards.native,
                 physical_mib=card.physical_mib,
+                swap=bool(card.swap),
                 slice=card.slice or "",
                 start=ANYWHERE if card.start is None else card.start,
             ),

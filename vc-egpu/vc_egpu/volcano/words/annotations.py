@@ -122,6 +122,8 @@ class Request(Wire):
     core_policy: Literal["hard", "soft"] = "hard"
     oversubscribe: bool = False
     """Shares' memory may spill to the host."""
+    swap: Literal[True] | None = None
+    """It has its cards in turns with others. Older versions take it for one that shares none of its card."""
     options: Annotated[tuple[RequestOption, ...], Field(min_length=1, max_length=MAX_OPTIONS)] | None = None
     """What it may ask for, the wish of its user first."""
     choice: ModelName | None = None
@@ -154,6 +156,8 @@ class CardShare(Wire):
     """Percent of the card's compute; 0 is no guarantee."""
     physical_mib: MemoryMib | None = None
     """The part of the memory that may lie on the card; absent: all of it. The rest may spill to the host."""
+    swap: Literal[True] | None = None
+    """It has the card in turns with others; absent: it shares it. ``physical_mib`` is then what is booked."""
     slice: SliceName | None = None
     """Its template, where it is a slice of fixed size."""
     start: Annotated[int, Field(strict=True, ge=0, lt=MAX_PLACES)] | None = None

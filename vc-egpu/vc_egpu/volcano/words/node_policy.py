@@ -24,6 +24,8 @@ Its ``policy.yaml``, which all nodes share::
       suspendDrainS: 20          # ... and a program that offers a suspend-signal has so long to come to rest
       suspendSeveralProcesses: false   # also pods whose several processes on the GPU may talk to each other
       resumeRoomS: 60            # a pod that finds no room on its cards for so long could not be resumed
+      swapMinStayS: 60           # a pod that takes its card in turns keeps it so long at least
+      swapIdleS: 10              # ... and counts as idle after so long without work
       migOnDemand: false         # in mode mig: instances are made for containers, and removed after them
       measuredUse: true          # the node says how busy it was, for placement: docs/placement.md
     pools:                       # over the defaults, for nodes with all of these labels; the last one counts
@@ -79,6 +81,8 @@ class Policy(BaseModel):
     suspend_drain_s: Annotated[float, Field(ge=0.1, le=120.0)] = 20.0
     suspend_several_processes: bool = False
     resume_room_s: Annotated[float, Field(ge=0.0, le=3600.0)] = 60.0
+    swap_min_stay_s: Annotated[float, Field(ge=1.0, le=86_400.0)] = 60.0
+    swap_idle_s: Annotated[float, Field(ge=1.0, le=3600.0)] = 10.0
     mig_on_demand: Annotated[bool, Field(strict=True)] = False
     measured_use: Annotated[bool, Field(strict=True)] = True
 

@@ -99,7 +99,11 @@ def _review(review: Review, context: Context) -> Decision:
         preemption_policy=spec.get("preemptionPolicy") or None,
     )
     request = ask.request(
-        knobs.core_policy, oversubscribe=knobs.oversubscribe, mixes=knobs.mixes, best=knobs.best
+        knobs.core_policy,
+        oversubscribe=knobs.oversubscribe,
+        swap=knobs.swap,
+        mixes=knobs.mixes,
+        best=knobs.best,
     )
     if ask.is_managed:
         request, told = needs.with_needs(request, known, pod, _ANNOTATIONS, context, ask=ask)

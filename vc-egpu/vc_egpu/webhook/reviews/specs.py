@@ -33,6 +33,8 @@ class Knobs:
     core_policy: Literal["hard", "soft"] = "hard"
     oversubscribe: bool = False
     """Its memory may spill to the host."""
+    swap: bool = False
+    """It has its cards in turns with others."""
     best: bool = False
     """While none of its alternatives can start, the one that will start soonest is chosen."""
     mixes: bool = False
@@ -143,8 +145,13 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
     knobs = Knobs()
     core_policy = _one_of(annotations, names.CORE_POLICY, ("hard", "soft"), path)
     knobs.core_policy = "soft" if core_policy == "soft" else "hard"
-    knobs.oversubscribe = _oversubscribes(annotations, path, ask)
-    _check_slices(ask, path, soft=core_policy == "soft", spills=knobs.oversubscribe)
+    word = _one_of(annotations, names.OVERSUBSCRIBE, ("true", "false", "swap"), path)
+    knobs.oversubscribe, knobs.swap = word == "true", word == "swap"
+    if knobs.oversubscribe or knobs.swap:
+        _check_shared(annotations, path, ask)
+    _check_slices(ask, path, soft=core_policy == "soft", spills=str(word) if word != "false" else "")
+    if knobs.swap:
+        _check_turns(annotations, path, ask, table)
     knobs.best = _one_of(annotations, names.ALTERNATIVES_ORDER, ORDERS, path) == "best"
     knobs.mixes = _one_of(annotations, names.MIX_MODELS, ("true", "false"), path) == "true"
     if knobs.oversubscribe and any(each.whole for each in ask.ways[0].containers.values()):
@@ -170,12 +177,12 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
     return knobs
 
 
-def _check_slices(ask: PodAsk, path: str, *, soft: bool, spills: bool) -> None:
+def _check_slices(ask: PodAsk, path: str, *, soft: bool, spills: str) -> None:
     """A slice has its size: nothing above it while the card is idle, and nothing on the host."""
     cut = next(((name, each) for name, each in ask.ways[0].containers.items() if each.slice), None)
     if cut is None or not (soft or spills):
         return
-    said = f'{names.CORE_POLICY}"]: "soft"' if soft else f'{names.OVERSUBSCRIBE}"]: "true"'
+    said = f'{names.CORE_POLICY}"]: "soft"' if soft else f'{names.OVERSUBSCRIBE}"]: "{spills}"'
     raise Refusal(
         f'{path}["{said}: container {cut[0]!r} gets the slice {cut[1].slice} of a {cut[1].model}, whose '
         "size is fixed; leave it out"
@@ -196,19 +203,46 @@ def _products(annotations: Mapping[str, Any], name: str, path: str, table: Model
     return sorted(models_like(",".join(_list(annotations, name, path)), table))
 
 
-def _oversubscribes(annotations: Mapping[str, Any], path: str, ask: PodAsk) -> bool:
-    """Whether memory may spill to the host; refused for cards that no library stands before."""
-    if _one_of(annotations, names.OVERSUBSCRIBE, ("true", "false"), path) != "true":
-        return False
+def _check_turns(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: ModelTable) -> None:
+    """Programs that have a card in turns have all of it each time, and no class that others go by."""
+    said = f'{path}["{names.OVERSUBSCRIBE}"]: "swap"'
+    cls = annotations.get(names.PRIORITY)
+    if cls == "low":
+        raise Refusal(
+            f"{said} next to {names.PRIORITY} low: low pods are suspended for others without it; leave it out"
+        )
+    if cls is not None:
+        raise Refusal(
+            f"{said} next to {names.PRIORITY} {str(cls)[:63]}: a pod that waits for its turn serves nobody; "
+            "leave one of the two out"
+        )
+    for way in ask.ways:
+        for name, each in way.containers.items():
+            model = table.get(each.model)
+            if each.whole or (model is not None and each.memory_mib < model.memory_mib):
+                had = "none" if each.whole else f"{each.memory_mib} MiB"
+                raise Refusal(
+                    f"{said}: container {name!r} names {had} of the memory of a {each.model}. In its turn it "
+                    f"has all of it: write {names.LIMIT_MEMORY_PERCENTAGE}: 100"
+                )
+            if each.cores_percent:
+                raise Refusal(
+                    f"{said}: container {name!r} asks for {each.cores_percent} cores. In its turn it has all "
+                    f"of the card's time: leave {names.LIMIT_CORES} out"
+                )
+
+
+def _check_shared(annotations: Mapping[str, Any], path: str, ask: PodAsk) -> None:
+    """Refuse memory that moves to the host for cards that no library stands before."""
     native = next(((name, each) for name, each in ask.ways[0].containers.items() if each.native), None)
     if native is not None:
         name, each = native
+        said = f'{path}["{names.OVERSUBSCRIBE}"]: "{annotations[names.OVERSUBSCRIBE]}"'
         raise Refusal(
-            f'{path}["{names.OVERSUBSCRIBE}"]: "true" next to {names.native_resource(each.model)}: '
+            f"{said} next to {names.native_resource(each.model)}: "
             f"{each.cards} of container {name!r}: the memory of whole cards cannot spill; leave it out, or "
             f"ask for shares ({names.shared_resource(each.model)})"
         )
-    return True
 
 
 def scheduler_for(named: object, path: str, settings_name: str) -> tuple[str, str]:

@@ -113,6 +113,15 @@ def of_limits(ask: PodAsk, annotations: Json, offers: Offers, path: str) -> list
             found.append(f"{where}: has no effect, memoryRatio is above 1 on no node with {', '.join(tight)}")
         elif open_to_all:
             found.append(f"{where}: changes the plan, and nothing spills: {without}")
+    if annotations.get(names.OVERSUBSCRIBE) == "swap":
+        where = f'{below}metadata.annotations["{names.OVERSUBSCRIBE}"]'
+        if open_to_all:
+            found.append(f"{where}: nobody can be made to wait for a turn: {without}")
+        elif tight:
+            found.append(
+                f"{where}: its card is for it alone, since memoryRatio is above 1 on no node with "
+                f"{', '.join(tight)}"
+            )
     return found
 
 

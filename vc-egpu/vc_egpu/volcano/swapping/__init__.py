@@ -1,0 +1,1 @@
+"""What node agents say of pods that take their cards in turns."""
