@@ -1,7 +1,11 @@
 """What the suspension component adds to an installation, and nothing else."""
 
+import re
+
 import pytest
 from unit.manifests.kustomize import Json, composed, of_kind, overlay, pod_specs
+from vc_egpu.volcano.codec.suspension import SUSPEND_SIGNALS
+from vc_egpu_node.suspension.helper import MAX_PROCESSES, Drain, words
 
 TEMPLATE = "vc-egpu-checkpoint"
 
@@ -78,3 +82,37 @@ def test_the_local_cluster_has_a_fake_driver_for_it() -> None:
     assert "runtimeClassName" not in spec
     assert "EGPU_CHECKPOINT" in {one["name"] for one in container["env"]}
     assert {one["name"] for one in container["volumeMounts"]} == {"fake-gpus", "fake-driver", "results"}
+
+
+@pytest.mark.parametrize("drain", [None, *(Drain(name, 120_000) for name in SUSPEND_SIGNALS)])
+def test_the_policy_takes_what_the_agent_asks_for(objects: tuple[Json, ...], drain: Drain | None) -> None:
+    most = [((1 << 22) - number, (1 << 40) - number) for number in range(MAX_PROCESSES)]
+    for verb in ("suspend", "resume"):
+        text = words(verb, most, 600_000, drain)
+        assert re.fullmatch(_asked_for(objects), text)
+        assert len(text) < 4096
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "suspend --lock-ms 1 --signal KILL --drain-ms 1 1:1",
+        "suspend --lock-ms 1 --signal USR1 1:1",
+        "suspend --signal USR1 --drain-ms 1 1:1",
+        "suspend --lock-ms 1 --signal USR1 --drain-ms 1",
+    ],
+)
+def test_the_policy_takes_nothing_else(objects: tuple[Json, ...], text: str) -> None:
+    assert not re.fullmatch(_asked_for(objects), text)
+
+
+def _asked_for(objects: tuple[Json, ...]) -> str:
+    """The expression by which the policy judges the words."""
+    (policy,) = [
+        one
+        for one in of_kind(objects, "ValidatingAdmissionPolicy")
+        if one["metadata"]["name"] == "vc-egpu-checkpoint-pods"
+    ]
+    rules = " ".join(rule["expression"] for rule in policy["spec"]["validations"])
+    (found,) = re.findall(r"matches\('(\^\(suspend[^']*)'\)", rules)
+    return str(found)

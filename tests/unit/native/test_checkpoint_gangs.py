@@ -60,9 +60,9 @@ def _until(rank: subprocess.Popen[str], step: int) -> list[int]:
     return found
 
 
-def helper(fake: Machine, *words: object) -> "subprocess.Popen[str]":
+def helper(fake: Machine, *words: object, **more: str) -> "subprocess.Popen[str]":
     command = [str(HELPER), "--library", str(BUILD / "libcuda.so.1"), *map(str, words)]
-    return subprocess.Popen(command, env=fake.environment(), stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=fake.environment(**more), stdout=subprocess.PIPE, text=True)
 
 
 def answer(one: "subprocess.Popen[str]") -> tuple[int, dict[str, Any]]:
@@ -185,4 +185,15 @@ def test_a_process_that_is_not_there_is_not_signalled(fake: Machine) -> None:
     start = int(stat.rpartition(")")[2].split()[19])
     status, said = run(fake, "suspend", *REST, f"{gang.pids[0]}:{start + 1}")
     assert (status, list(said["states"].values())) == (DONE, ["gone"])
+    gang.steps(20)
+
+
+def test_a_driver_that_answers_nothing_about_a_peer_does_not_hang_the_helper(fake: Machine) -> None:
+    """As seen with NCCL on driver 575: nothing comes back about the second while the first is locked."""
+    gang = Gang(fake, "--rest", ranks=2)
+    gang.steps(3)
+    how = {"FAKE_CUDA_CHECKPOINT_PEERS": "1"}
+    status, said = answer(helper(fake, "suspend", "--lock-ms", 2_000, *REST, *gang.pids, **how))
+    assert (status, set(said["states"].values())) == (NOT_DONE, {"running"})
+    assert "answers nothing about one process while another one is locked" in said["error"]
     gang.steps(20)

@@ -67,10 +67,24 @@ API CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *thread) {
     return CUDA_SUCCESS;
 }
 
+/* With FAKE_CUDA_CHECKPOINT_PEERS=1: another process is locked or away. Under the lock. */
+static bool held_by_peer(const struct fc_process *process) {
+    const struct fc_shared *s = driver.s;
+    if (!setting("FAKE_CUDA_CHECKPOINT_PEERS", 0)) return false;
+    for (uint32_t i = 0; i < FC_PROCESSES; i++)
+        if (s->processes[i].taken && &s->processes[i] != process && s->processes[i].checkpoint != FC_LIVE) return true;
+    return false;
+}
+
 API CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args) {
     struct fc_process *process;
     uint64_t limit = args && args->timeoutMs ? fc_now() + args->timeoutMs * 1000000ull : FC_NEVER;
     TRY(find(__func__, pid, &process));
+    while (held_by_peer(process)) { /* whatever the limit, as drivers before 610 do with processes that share memory */
+        fc_unlock(driver.s);
+        sleep_until_change(fc_now() + 500000);
+        TRY(find_again(pid, &process));
+    }
     CUresult result = process->checkpoint == FC_LIVE ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;
     uint32_t slot = (uint32_t)(process - driver.s->processes), serial = process->serial;
     if (result == CUDA_SUCCESS) set_state(process, FC_LOCKED);
