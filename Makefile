@@ -197,7 +197,7 @@ bench-jobs: venv ## measure large Jobs: memory of the Job controller, and what o
 bench-jobs-api: venv ## measure Jobs over HTTP on one core: requests per second, and times at 200 per second
 	@PYTHONPATH=tests:e2e $(VENV)/bin/python tests/bench_jobs_api.py
 .PHONY: bench-openb bench-churn
-bench-openb: venv ## measure placement on the openb traces in OPENB_DIR (TRACES, SEEDS, POLICIES)
+bench-openb: venv ## measure placement on the openb traces in OPENB_DIR (TRACES, SEEDS, POLICIES, VARIANT=memory|gangs)
 	@$(PY) e2e/bench_openb.py
 bench-churn: venv ## measure placement on the openb traces with departures (OPENB_DIR, also LOADS, PART, HOURS)
 	@$(PY) e2e/bench_churn.py

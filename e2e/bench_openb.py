@@ -1,11 +1,12 @@
 """Placement on the openb traces by the published protocol: prints one JSON object as its last line.
 
     OPENB_DIR=FOLDER [TRACES=default,gpuspec33] [SEEDS=42-44] [POLICIES=fgd,bestfit,ours]
-        python e2e/bench_openb.py
+        [VARIANT=memory|gangs] python e2e/bench_openb.py
 
 ``{policy: {trace: {"98", "100", "130", "frag130"}}}``: percent of all cards that are held once work for so
 many percent of them has arrived. ``frag130`` is the percent that is then free and of no use to usual pods.
-All are means over the seeds. The form of the folder stands in ``vc_egpu/sim/openb.py``.
+All are means over the seeds. The form of the folder stands in ``vc_egpu/sim/openb.py``, and the variants in
+``vc_egpu/sim/variants.py``.
 """
 
 import json
@@ -18,6 +19,7 @@ from typing import Final
 
 from vc_egpu.core.model.policy import BINPACK_RULES
 from vc_egpu.sim.openb import POLICIES, measure, names_in
+from vc_egpu.sim.variants import VARIANTS
 
 _SEEDS: Final = "42-44"
 Run = tuple[str, str, int]
@@ -32,10 +34,10 @@ def seeds(text: str) -> list[int]:
     return found
 
 
-def timed(folder: Path, run: Run) -> tuple[Run, dict[str, float], float]:
+def timed(folder: Path, run: Run, variant: str) -> tuple[Run, dict[str, float], float]:
     policy, trace, seed = run
     began = time.process_time()
-    return run, measure(folder, trace, seed, policy), time.process_time() - began
+    return run, measure(folder, trace, seed, policy, variant), time.process_time() - began
 
 
 def main() -> int:
@@ -48,6 +50,10 @@ def main() -> int:
     if unknown := sorted({*policies} - {*BINPACK_RULES}):
         print(f"no such policy: {', '.join(unknown)}; there are {', '.join(BINPACK_RULES)}", file=sys.stderr)
         return 2
+    variant = os.environ.get("VARIANT", "")
+    if variant not in ("", *VARIANTS):
+        print(f"no such variant: {variant}; there are {', '.join(VARIANTS)}", file=sys.stderr)
+        return 2
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     runs = [(policy, trace, seed) for seed in seeds(os.environ.get("SEEDS") or _SEEDS)
             for trace in traces for policy in policies]  # fmt: skip
@@ -55,7 +61,7 @@ def main() -> int:
     with ProcessPoolExecutor(
         min(len(runs), int(os.environ.get("WORKERS", "0")) or os.cpu_count() or 1)
     ) as pool:
-        for done in as_completed([pool.submit(timed, folder, run) for run in runs]):
+        for done in as_completed([pool.submit(timed, folder, run, variant) for run in runs]):
             run, values, took_s = done.result()
             found[run] = values
             shown = "  ".join(f"{name} {value:.2f}" for name, value in values.items())

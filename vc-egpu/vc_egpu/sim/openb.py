@@ -7,6 +7,9 @@ of all cards. The value *at 98* is the mean of ``used`` over the arrivals whose 
 A folder of traces has ``nodes.csv.gz``, and for each trace ``pods-TRACE.csv.gz`` and
 ``arrivals-TRACE.json.gz``. The latter has by seed ``arrivals``, numbers of pods sorted by name, and
 ``nodeTieOrder``, numbers of nodes sorted by name.
+
+:mod:`.variants` has what a trace may be changed to. With gangs an arrival is a whole gang, and with memory
+the percentages stay those of the cards' time.
 """
 
 import gzip
@@ -24,6 +27,7 @@ from vc_egpu.sim.curves import fragmentation_percent
 from vc_egpu.sim.load import Load, Work
 from vc_egpu.sim.replay import Replay, Terms
 from vc_egpu.sim.table import CARD_MILLI, PodRow, TableError, nodes_of, pods_of, renamed
+from vc_egpu.sim.variants import GANGS, MEMORY, in_gangs, with_memory
 
 POLICIES: Final = (FGD, BEST_FIT, OURS)
 POINTS: Final = (98, 100, 130)
@@ -39,13 +43,14 @@ class Trace:
     nodes: Path
     pods: Path
     arrivals: Path
+    variant: str = ""
+    """One of :data:`.variants.VARIANTS`; empty: the trace as it is."""
 
     @classmethod
-    def of(cls, folder: Path, name: str) -> "Trace":
+    def of(cls, folder: Path, name: str, variant: str = "") -> "Trace":
         """Raises :class:`TableError` where a file of it is absent."""
-        trace = cls(
-            folder / "nodes.csv.gz", folder / f"pods-{name}.csv.gz", folder / f"arrivals-{name}.json.gz"
-        )
+        pods, arrivals = folder / f"pods-{name}.csv.gz", folder / f"arrivals-{name}.json.gz"
+        trace = cls(folder / "nodes.csv.gz", pods, arrivals, variant)
         for path in (trace.nodes, trace.pods, trace.arrivals):
             if not path.is_file():
                 raise TableError(f"there is no {path}")
@@ -53,7 +58,8 @@ class Trace:
 
     def pod_rows(self) -> list[PodRow]:
         """All pods of the trace, sorted by name."""
-        return sorted(pods_of(self.pods), key=lambda pod: pod.name)
+        pods = sorted(pods_of(self.pods), key=lambda pod: pod.name)
+        return with_memory(pods) if self.variant == MEMORY else pods
 
     def load(self, seed: int) -> Load:
         """The arrivals of a seed, one a second. Raises :class:`TableError`."""
@@ -64,6 +70,8 @@ class Trace:
             Work(f"pod/{number}", (("t0", 1, pods[pod].shape),), pods[pod].gpu_milli, arrival_s=float(number))
             for number, pod in enumerate(order["arrivals"])
         )
+        if self.variant == GANGS:
+            works = in_gangs(works, seed)
         return Load(tuple(renamed(nodes, order["nodeTieOrder"])), works)
 
     def _order(self, seed: int) -> dict[str, list[int]]:
@@ -102,9 +110,9 @@ def mix_of(pods: Sequence[PodRow]) -> Mix:
     return Mix(classes)
 
 
-def measure(folder: Path, name: str, seed: int, policy: str) -> dict[str, float]:
+def measure(folder: Path, name: str, seed: int, policy: str, variant: str = "") -> dict[str, float]:
     """One run: ``used`` in percent at 98, 100 and 130, and the fragmentation at 130."""
-    trace = Trace.of(folder, name)
+    trace = Trace.of(folder, name, variant)
     load, known = trace.load(seed), mix_of(trace.pod_rows())
     all_milli = CARD_MILLI * sum(len(node.cards) for node in load.nodes)
     used: dict[int, list[float]] = {point: [] for point in POINTS}
