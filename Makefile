@@ -189,6 +189,9 @@ soak-sim: venv ## let the decision live through a million events of a busy clust
 .PHONY: bench-metrics
 bench-metrics: venv ## measure the scrapes of a leader of 5,000 nodes, and what they cost its decisions
 	@$(PY) e2e/bench_metrics.py
+.PHONY: bench-view
+bench-view: venv ## measure one answer of /v1/view on 5,000 nodes, for one that sees all and for one namespace
+	@$(PY) e2e/bench_view.py
 bench-takeover: venv ## measure a new leader on 5,000 nodes with 140,000 pods: seconds and memory
 	@$(PY) e2e/bench_takeover.py
 bench-jobs: venv ## measure large Jobs: memory of the Job controller, and what others wait for

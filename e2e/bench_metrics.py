@@ -128,14 +128,19 @@ class Leader:
         """Times of the decisions, in seconds."""
         times, draw, end = list[float](), random.Random(self.turn), time.monotonic() + seconds
         while (now := time.monotonic()) < end:
-            self.turn += 1
-            key = f"ask/{self.turn}"
-            memory_mib, cores = draw.choice([(2048, 1), (4096, 2), (8192, 5)])
-            submit(self.state, key, shape(memory_mib, cores), draw.choice(MIXED), created=1e6 + self.turn)
-            times.append(carry_out(self.state, key, self.turn, self.collector))
-            self._end(self.turn - 200)
+            times.append(self.decide(draw))
             self._answer_until(now + 1 / rate)
         return times
+
+    def decide(self, draw: random.Random) -> float:
+        """One gang of 8 comes and one goes; seconds of the decision."""
+        self.turn += 1
+        key = f"ask/{self.turn}"
+        memory_mib, cores = draw.choice([(2048, 1), (4096, 2), (8192, 5)])
+        submit(self.state, key, shape(memory_mib, cores), draw.choice(MIXED), created=1e6 + self.turn)
+        took = carry_out(self.state, key, self.turn, self.collector)
+        self._end(self.turn - 200)
+        return took
 
     def _end(self, turn: int) -> None:
         for index in range(GANG if turn > 0 else 0):

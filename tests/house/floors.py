@@ -142,6 +142,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "recorded",
         "replay",
         "curves",
+        "variants",
         "openb",
         "churn",
         "output",

@@ -24,7 +24,7 @@ from vc_egpu.core.placing.measure import Free
 from vc_egpu.core.placing.outlook import PodSize, Rule, outlook_of
 from vc_egpu.core.placing.place import place
 from vc_egpu.core.placing.scores import FGD_RULE, OURS_RULE
-from vc_egpu.core.placing.weights import Facts, regrets, weigh
+from vc_egpu.core.placing.weights import Facts, Regrets, weigh
 from vc_egpu.core.trial.trial import Trial
 
 ANYWHERE = PodShape()
@@ -181,11 +181,11 @@ def test_without_a_mix_the_fragment_aware_rules_fill_up() -> None:
 def test_a_share_goes_where_it_spoils_no_card() -> None:
     """Halves and fifths come: three fifths are of use to nobody's half, but a half and a half fill a card."""
     classes = (pod_class(0, 1, 0.5, 0.5), pod_class(0, 1, 0.3, 0.5))
-    table = regrets(classes, np.array([500, 300]), np.array([0.5, 0.5]))
-    assert table[500, 500] == 0, "it fills the card"
-    assert table[500, 800] == 0, "three tenths are left: another share's size"
-    assert table[500, 600] == 10, "600 could have been two of 300; a hundred are left"
-    assert table[300, 500] == 20
+    table = Regrets(classes, np.array([500, 300]), np.array([0.5, 0.5]))
+    assert table.of(500)[500] == 0, "it fills the card"
+    assert table.of(500)[800] == 0, "three tenths are left: another share's size"
+    assert table.of(500)[600] == 10, "600 could have been two of 300; a hundred are left"
+    assert table.of(300)[500] == 20
 
 
 def free_of(cards: list[list[int]]) -> Free:
@@ -214,3 +214,32 @@ def test_scarce_pools_and_sets_weigh_more() -> None:
     assert full.classes[1] / full.classes[0] == pytest.approx(0.6), "a full pool cannot be kept free"
     assert weigh(facts, pools, free_of([[0] * 8] * 2), 0.5).classes.tolist() == [0.5, 0.3, 0.2]
     assert math.isclose(found.classes.sum(), 1)
+
+
+@pytest.mark.parametrize("sets", [40, 8, 3, 1, 0])
+def test_rare_pods_of_several_cards_count_by_what_they_will_ask_of_sets_that_are_left(sets: int) -> None:
+    """One card in a hundred that is asked for is one of eight; ``sets`` are left, and many single cards."""
+    facts = Facts(np.array([1, 8]), np.array([0.99, 0.01]), np.array([0, 0]), np.array([0.9, 0.1]))
+    cards = [[1000] * 8] * sets + [[1000, 0, 0, 0, 0, 0, 0, 0]] * 2000
+    idle, left = sum(map(sum, cards)), 8000 * sets
+    found = weigh(facts, np.ones((1, len(cards)), np.bool_), free_of(cards), 0.0).classes
+    scarcity = idle / left if left else math.inf
+    factor = 1 + min(0.01 * scarcity, 2.0) * (min(scarcity, 50.0) - 1)
+    expected = 0.1 * factor / (0.9 + 0.1 * factor)
+    assert found[1] == pytest.approx(expected, rel=0.05)
+
+
+def test_regrets_are_those_of_all_ways_to_fill_a_card() -> None:
+    dice = random.Random(8)
+    for _ in range(5):
+        sizes = sorted({dice.randrange(40, 999) for _ in range(dice.randrange(1, 6))})
+        classes = tuple(pod_class(0, 1, size / 1000, 1 / len(sizes)) for size in sizes)
+        table = Regrets(classes, np.array(sizes), np.array([1 / len(sizes)] * len(sizes)))
+        worth = [0] * 1001
+        for room in range(1001):
+            worth[room] = max((size + worth[room - size] for size in sizes if size <= room), default=0)
+        for size in (1, 190, 470, 810, 999):
+            loss = {room: worth[room] - worth[room - size] for room in range(size, 1001)}
+            least = min(loss.values())
+            assert all(table.of(size)[room] == round((loss[room] - least) / 10) for room in loss)
+        assert not table.of(1000).any()

@@ -87,7 +87,7 @@ class Ledger:
         self.rows: dict[NodeName, int] = {}
         self.names: list[NodeName | None] = [None] * _FIRST_ROWS
         self.kinds: dict[tuple[str, Mode], int] = {}
-        self._kind_rows: dict[int, Flags] = {}
+        self._kind_rows, self._kind_memory = dict[int, Flags](), dict[int, int]()
         self._free_rows: list[int] = list(range(_FIRST_ROWS - 1, -1, -1))
         # ``columns``: per row, UUID to column.
         self.columns: list[dict[CardId, int]] = [{} for _ in range(_FIRST_ROWS)]
@@ -191,6 +191,7 @@ class Ledger:
 
     def _enter_cards(self, row: int, node: Node, cards: list[Card]) -> None:
         self._kind_rows.clear()
+        self._kind_memory.clear()
         self._changes(row)
         self.kind[row] = -1
         self.usable[row] = False
@@ -248,6 +249,7 @@ class Ledger:
         if row is None:
             return
         self._kind_rows.clear()
+        self._kind_memory.clear()
         self._changes(row)
         self.names[row] = None
         self.marks.domains.put(row, None, len(self.names))
@@ -292,6 +294,13 @@ class Ledger:
         known = self._kind_rows.get(kind)
         if known is None or len(known) != len(self.names):
             known = self._kind_rows[kind] = ((self.kind == kind) & self.usable).any(axis=1)
+        return known
+
+    def memory_of(self, kind: int) -> int:
+        """MiB of a card of this (model, mode), as much as may be promised; 1 where there is none."""
+        known = self._kind_memory.get(kind)
+        if known is None:
+            known = self._kind_memory[kind] = int(self.memory_cap[self.kind == kind].max(initial=1))
         return known
 
     def ratio_for(self, row: int, share_class: ShareClass) -> int:

@@ -87,13 +87,21 @@ class Sizes:
 
 
 def _sums(by_level: _Whole, free: Ints) -> _Whole:
-    """By (node, class): the sum over the node's cards of what stands for their free part."""
+    """By (node, column): the sum over the node's cards of what stands for their free part."""
     if free.size * by_level.shape[1] <= _AT_ONCE:
-        return np.asarray(by_level[free].sum(axis=1, dtype=np.int32), np.int32)
-    found = by_level[free[:, 0]]
+        return np.asarray(by_level.take(free, 0).sum(axis=1, dtype=np.int32), np.int32)
+    found = by_level.take(free[:, 0], 0)
     for col in range(1, free.shape[1]):
-        found += by_level[free[:, col]]
+        found += by_level.take(free[:, col], 0)
     return found
+
+
+def distinct(ids: Ints) -> Ints:
+    """Each number once, the smallest first."""
+    ranked = np.sort(ids)
+    is_new = np.ones(len(ranked), np.bool_)
+    is_new[1:] = ranked[1:] != ranked[:-1]
+    return ranked[is_new]
 
 
 class Fragments:
@@ -104,9 +112,11 @@ class Fragments:
         self._look_ahead = look_ahead
         levels = np.arange(CARD_MILLI + 1)[:, None]
         takes = (levels >= sizes.milli) & (sizes.cards > 0)
-        self._use: _Whole = np.where(takes, levels, 0).astype(np.int32)
-        self._takes: _Whole = takes.astype(np.int32)
-        self._copies: _Whole = np.where(takes, levels // np.maximum(sizes.milli, 1), 0).astype(np.int32)
+        tables = [np.where(takes, levels, 0), takes]
+        if look_ahead:
+            tables.append(np.where(takes, levels // np.maximum(sizes.milli, 1), 0))
+        self._by_level: _Whole = np.concatenate(tables, axis=1, dtype=np.int32)
+        """What a card of a free part has for each class: what can be used, whether it fits, and how often."""
         self._most = max(1024, _MOST_AMOUNTS // max(1, len(sizes.cpu)))
         self.ids: dict[int, int] = {}
         """By key of the node."""
@@ -156,13 +166,13 @@ class Fragments:
         while start + count > len(self._plain):
             self._grow()
         total = free.sum(axis=1)
-        use, seats = _sums(self._use, free), _sums(self._takes, free)
-        sizes = self.sizes
+        sums, sizes, classes = _sums(self._by_level, free), self.sizes, len(self.sizes.cpu)
+        use, seats = sums[:, :classes], sums[:, classes : 2 * classes]
         fits = takes & (cpu[:, None] >= sizes.cpu) & (seats >= np.maximum(sizes.cards, 1))
         use *= fits
         self._plain[start : start + count] = total[:, None] - use
         if self._look_ahead:
-            copies = _sums(self._copies, free) // np.maximum(sizes.cards, 1)
+            copies = sums[:, 2 * classes :] // np.maximum(sizes.cards, 1)
             pods = np.maximum(cpu, 0)[:, None] / np.maximum(sizes.cpu, 1)
             lack = np.clip(1 - pods / np.maximum(copies, 1), 0, 1) * (sizes.cpu > 0)
             self._ahead[start : start + count] = np.rint(use * lack)
@@ -177,7 +187,7 @@ class Fragments:
         """The weighed fragments of these nodes, in thousandths of a card."""
         old = ids[self._weighed[ids] != self._version] if self._version else ids[:0]
         if len(old):
-            old = np.unique(old)
+            old = distinct(old)
             for at in range(0, len(old), _PIECE):
                 piece = old[at : at + _PIECE]
                 found = self._plain[piece].astype(np.float64) @ self._weights

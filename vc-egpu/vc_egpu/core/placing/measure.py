@@ -78,15 +78,9 @@ def free_cpu(ledger: Ledger) -> Ints:
     return np.asarray(ledger.cap[:, 0] - ledger.used[:, 0], np.int64)
 
 
-def card_memory(ledger: Ledger, kind: int) -> int:
-    """MiB of a card of this kind, as much as may be promised; 1 where there is none."""
-    found = ledger.memory_cap[ledger.kind == kind]
-    return int(found.max(initial=1))
-
-
 def part_of(ledger: Ledger, ask: AskNeed) -> int:
     """What a share counts of its card, 1 to 1000: the larger of its parts of memory and of cores."""
-    return part(ask.memory_mib, card_memory(ledger, ask.kind), ask.cores_percent, alone=ask.alone)
+    return part(ask.memory_mib, ledger.memory_of(ask.kind), ask.cores_percent, alone=ask.alone)
 
 
 def part(memory_mib: int, card_mib: int, cores_percent: int, *, alone: bool) -> int:

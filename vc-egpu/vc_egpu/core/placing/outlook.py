@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from vc_egpu.core.books.capacity import AskNeed, Need
-from vc_egpu.core.books.ledger import Flags, Ints, Ledger
+from vc_egpu.core.books.ledger import Flags, Ints
 from vc_egpu.core.model.cluster import Mode
 from vc_egpu.core.model.policy import Mix, PodClass
 from vc_egpu.core.placing.fragments import (
@@ -19,13 +19,14 @@ from vc_egpu.core.placing.fragments import (
     Keys,
     Sizes,
     card_key,
+    distinct,
     keys_of,
     kind_keys,
     moved,
     with_cpu,
 )
-from vc_egpu.core.placing.measure import CARD_MILLI, Free, card_memory, part
-from vc_egpu.core.placing.weights import Facts, Weights, demands, frequencies, regrets, weigh
+from vc_egpu.core.placing.measure import CARD_MILLI, Free, part
+from vc_egpu.core.placing.weights import Facts, Regrets, Weights, demands, frequencies, weigh
 from vc_egpu.core.trial.trial import Trial
 
 POINT: Final = 1000
@@ -33,6 +34,8 @@ POINT: Final = 1000
 _STEEPNESS_MILLI: Final = 1000.0
 _TYPICAL: Final = 0.95
 _UNKNOWN: Final = -1
+CardMib = Callable[[str, Mode], int]
+"""Memory of a card by model and mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +62,12 @@ class PodSize:
 class Outlook:
     """One rule on one mix: fragments, regrets, and scores by (node, size of pod)."""
 
-    def __init__(self, rule: Rule, mix: Mix, card_mib: Callable[[PodClass], int]) -> None:
+    def __init__(self, rule: Rule, mix: Mix, card_mib: CardMib) -> None:
         self.of = mix.classes
         self.rule = rule
         self.classes = _typical(mix.classes) if rule.typical_only else mix.classes
-        self.card_mib = tuple(card_mib(each) for each in self.classes)
-        milli = np.array(
-            [
-                part(each.memory_mib, mib, each.cores_percent, alone=each.whole or each.native)
-                for each, mib in zip(self.classes, self.card_mib, strict=True)
-            ],
-            np.int64,
-        )
+        self.card_mib = {kind: card_mib(*kind) for kind in map(_kind, self.classes) if kind is not None}
+        milli = np.array([self._milli_of(each) for each in self.classes], np.int64)
         self._pools = {key: number for number, key in enumerate(dict.fromkeys(map(_pool, self.classes)))}
         self._pool = np.array([self._pools[_pool(each)] for each in self.classes], np.int64)
         self._frequency = frequencies(self.classes)
@@ -79,20 +76,25 @@ class Outlook:
         self._sizes = Sizes(cpu, milli, cards)
         self._facts = Facts(cards, demands(self.classes, milli), self._pool, self._frequency)
         self._fragments = Fragments(self._sizes, look_ahead=rule.learned_weights)
-        self._regrets = regrets(self.classes, milli, self._frequency) if rule.learned_weights else None
+        self._regrets = Regrets(self.classes, milli, self._frequency) if rule.learned_weights else None
         self._scores: dict[PodSize, _Scores] = {}
+        self._used: Weights | None = None
+        self._strictness = 0
         self._free = Free()
-        self._mib_of: dict[int, int] = {}
-        """By kind of card, for one trial."""
         self._keys: Keys = np.zeros(0, np.uint64)
         self._rows_of_pool: Flags = np.zeros((0, 0), np.bool_)
         self._kinds: Keys = np.zeros(0, np.uint64)
 
-    def serves(self, mix: Mix, card_mib: Callable[[PodClass], int] | None) -> bool:
+    def _milli_of(self, each: PodClass) -> int:
+        kind = _kind(each)
+        mib = self.card_mib[kind] if kind is not None else 1
+        return part(each.memory_mib, mib, each.cores_percent, alone=each.whole or each.native)
+
+    def serves(self, mix: Mix, card_mib: CardMib | None) -> bool:
         """Whether it is of this mix, and of cards with this memory where that is asked for."""
         if self.of is not mix.classes and self.of != mix.classes:
             return False
-        return card_mib is None or self.card_mib == tuple(map(card_mib, self.classes))
+        return card_mib is None or all(card_mib(*kind) == mib for kind, mib in self.card_mib.items())
 
     # --- a trial ---------------------------------------------------------------------------------
 
@@ -103,16 +105,11 @@ class Outlook:
         self._look(trial)
         return weigh(self._facts, self._rows_of_pool, self._free, trial.policy.mix.churn)
 
-    def part_of(self, ledger: Ledger, ask: AskNeed) -> int:
-        """What a share counts of its card: see :func:`.measure.part_of`."""
-        if ask.kind not in self._mib_of:
-            self._mib_of[ask.kind] = card_memory(ledger, ask.kind)
-        return part(ask.memory_mib, self._mib_of[ask.kind], ask.cores_percent, alone=ask.alone)
-
     def use(self, weights: Weights) -> None:
         """Answer by these weights from now on."""
-        self._strictness = round(weights.strictness * POINT)
-        self._fragments.weigh(weights.classes, weights.beta)
+        if weights is not self._used:
+            self._used, self._strictness = weights, round(weights.strictness * POINT)
+            self._fragments.weigh(weights.classes, weights.beta)
         if self._fragments.full:
             self._fragments = Fragments(self._sizes, look_ahead=self.rule.learned_weights)
             self._fragments.weigh(weights.classes, weights.beta)
@@ -120,7 +117,6 @@ class Outlook:
 
     def find_kinds(self, trial: Trial) -> None:
         """Which nodes are for which classes, as nodes are now."""
-        self._mib_of.clear()
         ledger, rows = trial.ledger, []
         for each in self._firsts():
             mask = trial.index.mask(each.where)
@@ -174,7 +170,7 @@ class Outlook:
     def _work_out(self, known: "_Scores", size: PodSize, fresh: Mapping[int, int], now: "_Now") -> None:
         keys, rows = list(fresh), np.fromiter(fresh.values(), np.int64, len(fresh))
         free, cpu = now.free, now.cpu
-        takes = self._rows_of_pool[self._pool][:, rows].T
+        takes = self._rows_of_pool[:, rows][self._pool].T
         cards = np.sort(free[rows], axis=1)
         before = self._fragments.enter(keys, cards, cpu[rows], takes)
         node, col = _places(cards, size)
@@ -183,7 +179,7 @@ class Outlook:
         for step in range(size.cards):
             at = (np.arange(len(node)), col + step)
             if self._regrets is not None and not size.whole:
-                regret += self._regrets[size.milli, after[at]]
+                regret += self._regrets.of(size.milli)[after[at]]
             after[at] -= size.milli
         left = cpu[rows][node] - size.cpu
         named = keys_of(after, left, self._kinds[rows][node])
@@ -198,7 +194,7 @@ class Outlook:
         old = slots[known.stamps[slots] != known.stamp]
         if not len(old):
             return
-        old = np.unique(old)
+        old = distinct(old)
         after = known.after[old]
         before = self._fragments.values(known.before[old])[:, None]
         there = self._fragments.values(np.maximum(after, 0).ravel()).reshape(after.shape)
@@ -233,7 +229,7 @@ class Outlook:
             state = list(free)
             state[state.index(level)] = left
             states.append(state)
-            regret.append(int(self._regrets[size.milli, level]) if self._regrets is not None else 0)
+            regret.append(int(self._regrets.of(size.milli)[level]) if self._regrets is not None else 0)
         cpus = np.array([cpu] + [cpu - size.cpu] * len(levels), np.int64)
         takes = np.repeat(self._rows_of_pool[self._pool, row][None, :], len(keys), axis=0)
         numbers = self._fragments.enter(keys, np.array(states, np.int64), cpus, takes)
@@ -329,6 +325,11 @@ def _mode(each: PodClass) -> Mode:
     return Mode.NATIVE if each.native else Mode.SHARED
 
 
+def _kind(each: PodClass) -> tuple[str, Mode] | None:
+    """The kind of its cards; None: it takes none."""
+    return (each.model, _mode(each)) if each.cards else None
+
+
 def _pool(each: PodClass) -> tuple[object, ...]:
     return (
         each.model,
@@ -352,13 +353,8 @@ def outlook_of(trial: Trial, rule: Rule) -> Outlook:
     """The outlook of this rule on the trial as it is now."""
     mix, ledger, known = trial.policy.mix, trial.ledger, trial.index.remembered
 
-    by_kind: dict[int, int] = {}
-
-    def mib(each: PodClass) -> int:
-        kind = ledger.kind_of(each.model, _mode(each)) if each.cards else _UNKNOWN
-        if kind not in by_kind:
-            by_kind[kind] = card_memory(ledger, kind)
-        return by_kind[kind]
+    def mib(model: str, mode: Mode) -> int:
+        return ledger.memory_of(ledger.kind_of(model, mode))
 
     weights = trial.scratch.get(rule.name)
     outlook = known.get(rule.name)

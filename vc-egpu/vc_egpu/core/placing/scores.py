@@ -85,7 +85,7 @@ def by_outlook(rule: Rule) -> Callable[[Nodes], Ints]:
         if not trial.policy.mix.classes:
             return nodes.fullness()
         outlook = outlook_of(trial, rule)
-        size = size_of(nodes.need, lambda ask: outlook.part_of(trial.ledger, ask))
+        size = _size(nodes)
         if len(rows) <= _ALL_UP_TO:
             return outlook.node_scores(trial, rows, size)
         found = nodes.fullness() + _LAST
@@ -104,7 +104,7 @@ def card_by_outlook(rule: Rule) -> Callable[[Scene, AskNeed], Mapping[int, tuple
         if trial is None or ask.cards > 1 or ask.alone or not trial.policy.mix.classes:
             return {}
         outlook = outlook_of(trial, rule)
-        size = PodSize(scene.need.requests[0], outlook.part_of(scene.ledger, ask), 1, whole=False)
+        size = PodSize(scene.need.requests[0], part_of(scene.ledger, ask), 1, whole=False)
         free = free_of(scene.ledger, scene.row, scene.slots)
         by_level = outlook.card_scores(scene.row, free, scene.cpu_milli, size)
         return {slot.col: (-by_level.get(milli, 0),) for slot, milli in zip(scene.slots, free, strict=True)}

@@ -72,7 +72,8 @@ def weigh(facts: "Facts", pools: Flags, free: Free, churn: float) -> Weights:
     idle = _rounded(float(by_row.sum()))
     weights = facts.frequency.copy()
     if idle:
-        of_pool = [_rounded(float(by_row[rows].sum())) for rows in pools]
+        # Whole amounts, far below 2^53: the product is exact.
+        of_pool = [_rounded(of) for of in (pools.astype(np.float64) @ by_row.astype(np.float64)).tolist()]
         asked = np.bincount(pool, demand, len(pools))
         # A pool that is full cannot be chosen: nothing is to be kept there.
         factors = np.array(
@@ -88,9 +89,12 @@ def weigh(facts: "Facts", pools: Flags, free: Free, churn: float) -> Weights:
 
 def _set_factors(cards: Ints, demand: Floats, intact: Ints, idle: float) -> Floats:
     """By class: how much more a pod of several cards counts, by the sets of idle cards that are left."""
-    sizes = np.array([_set_size(count) for count in cards.tolist()], np.int64)
     factors = np.ones(len(cards))
-    for size in sorted({*sizes.tolist()} - {0}):
+    if not (cards > 1).any():
+        return factors
+    of = {count: _set_size(count) for count in {*cards.tolist()}}
+    sizes = np.array([of[count] for count in cards.tolist()], np.int64)
+    for size in sorted({*of.values()} - {0}):
         left = _rounded(float(CARD_MILLI * size * int((intact // size).sum())))
         asked = float(demand[sizes == size].sum())
         factors[sizes == size] = _factor(asked, idle, left, _MOST_SCARCITY)
@@ -108,7 +112,8 @@ def _factor(share: float, idle: float, of: float, most: float) -> float:
     if not share:
         return 1.0
     scarcity = min(idle / of, most) if of else most
-    pressure = min(share * scarcity, _MOST_PRESSURE) if of else _MOST_PRESSURE
+    # The bound is for the factor alone: rare work is under pressure, too, where next to nothing is left.
+    pressure = min(share * idle / of, _MOST_PRESSURE) if of else _MOST_PRESSURE
     return 1 + pressure * (max(scarcity, 1.0) - 1)
 
 
@@ -126,21 +131,33 @@ def _rounded(amount: float) -> float:
     return math.exp(round(math.log(amount) / _STEP) * _STEP) if amount > 0 else 0.0
 
 
-def regrets(classes: Sequence[PodClass], milli: Ints, frequency: Floats) -> Ints:
-    """By (size of a share, free part of its card), both in thousandths: what the share spoils of the card.
+class Regrets:
+    """What a share spoils of its card, by their sizes.
 
     In hundredths of a card, and 0 for the best card that there could be. A card is worth the fullest that
     usual sizes of shares could make it.
     """
-    usual = _usual_sizes(classes, milli, frequency)
-    worth = np.zeros(CARD_MILLI + 1)
-    for room in range(1, CARD_MILLI + 1):
-        worth[room] = max((size + worth[room - size] for size in usual if size <= room), default=0.0)
-    found = np.zeros((CARD_MILLI + 1, CARD_MILLI + 1), np.int64)
-    for size in range(1, CARD_MILLI):
-        loss = worth[size:] - worth[: CARD_MILLI + 1 - size]
-        found[size, size:] = np.rint((loss - loss.min()) * 100 / CARD_MILLI)
-    return found
+
+    def __init__(self, classes: Sequence[PodClass], milli: Ints, frequency: Floats) -> None:
+        sums = 1  # bit n: shares of usual sizes can make n thousandths
+        for size in _usual_sizes(classes, milli, frequency):
+            times = size
+            while times <= CARD_MILLI:
+                sums |= sums << times
+                times *= 2
+        made = [room if sums >> room & 1 else 0 for room in range(CARD_MILLI + 1)]
+        self._worth = np.maximum.accumulate(np.array(made, np.int64))
+        self._of: dict[int, Ints] = {}
+
+    def of(self, size: int) -> Ints:
+        """By free part of the card, in thousandths like the size. Not to be written to."""
+        known = self._of.get(size)
+        if known is None:
+            known = self._of[size] = np.zeros(CARD_MILLI + 1, np.int64)
+            if 0 < size < CARD_MILLI:
+                loss = self._worth[size:] - self._worth[: CARD_MILLI + 1 - size]
+                known[size:] = np.rint((loss - loss.min()) * 100 / CARD_MILLI)
+        return known
 
 
 def _usual_sizes(classes: Sequence[PodClass], milli: Ints, frequency: Floats) -> list[int]:
