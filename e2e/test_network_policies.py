@@ -144,7 +144,7 @@ def caller(net: Network, request: pytest.FixtureRequest) -> Iterator[str]:
     may = ("auth", "can-i", "create", "pods")
     wait_until("it may make pods", lambda: who.kubectl(*may, check=False).returncode == 0, 30)
     name = f"by-{request.param}"
-    who.create(pod(MINE, name, net.node(0)))
+    wait_until("its pod is made", lambda: who.creates(pod(MINE, name, net.node(0))), 120)
     net.wait(MINE, name)
     yield name
     who.kubectl("delete", "pod", name, "--wait=false")

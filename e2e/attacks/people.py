@@ -33,6 +33,11 @@ class Identity:
         """``kubectl create`` of one object."""
         self.kubectl("create", "-f", "-", text_in=yaml.safe_dump(document))
 
+    def creates(self, document: Json) -> bool:
+        """The same; False where it was refused."""
+        done = self.kubectl("create", "-f", "-", text_in=yaml.safe_dump(document), check=False)
+        return done.returncode == 0
+
     def inside(self, pod: str, script: str) -> str:
         """All that a shell in the pod's first container says, its errors as well."""
         done = self.kubectl("exec", pod, "--", "sh", "-c", f"exec 2>&1; {script}", check=False)
