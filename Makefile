@@ -135,9 +135,13 @@ test-slice: root toolchain native image ## run a tenth of the longer stories, ch
 
 .PHONY: toolchain-long
 toolchain-long: venv ## build what `make toolchain` builds, and Prometheus, Helm and Telegraf for some tests
-	@$(PY) -m localcluster build --with prometheus --with helm
+	@$(PY) -m localcluster build --with prometheus --with helm --with telegraf
 
-test-long: root toolchain-long native image ## run all tests: also all crash points, 10,000 oracle cases, 20 identity rounds
+.PHONY: stream-parts
+stream-parts: venv ## fetch Kafka and Flink for tests of the stream, into your cache folder (1 GB; Java and Maven)
+	@PYTHON=$(VENV)/bin/python tests/stream/parts/fetch.sh "$${VC_EGPU_CACHE:-$$HOME/.cache/vc-egpu}/stream"
+
+test-long: root toolchain-long stream-parts native image ## run all tests: also all crash points, 10,000 oracle cases, 20 identity rounds
 	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS) -m "not calm"
 	VC_EGPU_LONG=1 $(PYTEST) tests/unit/native -m calm --reruns 2
 	VC_EGPU_DURATIONS=e2e/slices/durations.json VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800

@@ -126,6 +126,7 @@ UPSTREAMS = (
 """What a cluster of the newest Kubernetes is made of."""
 PROGRAMS = tuple(program for upstream in UPSTREAMS for program in upstream.programs)
 _PROMETHEUS = "github.com/prometheus/prometheus"
+_TELEGRAF = "github.com/influxdata/telegraf"
 EXTRAS = (
     # Of 30 ways to find targets the one for Kubernetes.
     Upstream(
@@ -136,6 +137,19 @@ EXTRAS = (
         ("remove_all_sd", "enable_kubernetes_sd"),
     ),
     Upstream("helm", "helm.sh/helm/v4", {"helm": "helm.sh/helm/v4/cmd/helm"}),
+    # Of some 400 plugins those of manifests/usage-pipeline/telegraf.conf.
+    Upstream(
+        "telegraf",
+        _TELEGRAF,
+        {"telegraf": f"{_TELEGRAF}/cmd/telegraf"},
+        tags=(
+            "custom",
+            "inputs.http_listener_v2",
+            "parsers.prometheusremotewrite",
+            "outputs.kafka",
+            "serializers.template",
+        ),
+    ),
     Upstream(
         "runc",
         "github.com/opencontainers/runc",
