@@ -10,8 +10,8 @@ _NODES: Final = "`e2e/test_attacks_on_nodes.py`"
 ELSEWHERE: Final = (
     Attack(5, "`NVIDIA_VISIBLE_DEVICES=all` in a container with a share", state="elsewhere", walls="A",
            note="`e2e/test_isolation_programs.py`: the container reads `void`"),
-    Attack(6, "Ascend's variables for all cards or slices", state="not tried", walls="A",
-           note="`e2e/test_other_vendors.py` has the attempt, which was not run yet"),
+    Attack(6, "Ascend's variables for all cards or slices", state="elsewhere", walls="A",
+           note="`e2e/test_other_vendors.py`: the container reads `void` and has its own card alone"),
     Attack(7, "an annotation `cdi.k8s.io/x: nvidia.com/gpu=all`", state="elsewhere", walls="K", away=True,
            note=f"{_NODES}: the runtime takes devices from the kubelet alone"),
     Attack(27, "`mknod` of another card's node", state="elsewhere", walls="A", away=True,
