@@ -134,8 +134,8 @@ test-slice: root toolchain native image ## run a tenth of the longer stories, ch
 	$(PYTEST) e2e $(E2E_QUICK:%=--ignore=%) --slice $(or $(SLICE),commit) -v -m "not volcano" --durations 15 -n $(CLUSTERS) --dist loadscope
 
 .PHONY: toolchain-long
-toolchain-long: venv ## build what `make toolchain` builds, and Prometheus, Helm and Telegraf for some tests
-	@$(PY) -m localcluster build --with prometheus --with helm --with telegraf
+toolchain-long: venv ## build what `make toolchain` builds, and Prometheus, Alertmanager, Helm and Telegraf for some tests
+	@$(PY) -m localcluster build --with prometheus --with alertmanager --with helm --with telegraf
 
 .PHONY: stream-parts
 stream-parts: venv ## fetch Kafka and Flink for tests of the stream, into your cache folder (1 GB; Java and Maven)

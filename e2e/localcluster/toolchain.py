@@ -127,6 +127,7 @@ UPSTREAMS = (
 PROGRAMS = tuple(program for upstream in UPSTREAMS for program in upstream.programs)
 _PROMETHEUS = "github.com/prometheus/prometheus"
 _TELEGRAF = "github.com/influxdata/telegraf"
+_ALERTMANAGER = "github.com/prometheus/alertmanager"
 EXTRAS = (
     # Of 30 ways to find targets the one for Kubernetes.
     Upstream(
@@ -135,6 +136,12 @@ EXTRAS = (
         {name: f"{_PROMETHEUS}/cmd/{name}" for name in ("prometheus", "promtool")},
         ("github.com/prometheus/common/version.Version",),
         ("remove_all_sd", "enable_kubernetes_sd"),
+    ),
+    Upstream(
+        "alertmanager",
+        _ALERTMANAGER,
+        {"alertmanager": f"{_ALERTMANAGER}/cmd/alertmanager"},
+        ("github.com/prometheus/common/version.Version",),
     ),
     Upstream("helm", "helm.sh/helm/v4", {"helm": "helm.sh/helm/v4/cmd/helm"}),
     # Of some 400 plugins those of manifests/usage-pipeline/telegraf.conf.

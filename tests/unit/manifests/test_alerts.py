@@ -38,7 +38,7 @@ def promtool() -> Path:
 @pytest.mark.parametrize("stories", [STORIES, RECORDING, CLUSTERS], ids=lambda path: path.stem)
 def test_the_stories_happen_as_they_are_told(promtool: Path, stories: Path) -> None:
     run = subprocess.run(
-        [promtool, "test", "rules", stories], capture_output=True, text=True, timeout=120, check=False
+        [promtool, "test", "rules", stories], capture_output=True, text=True, timeout=300, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr
 

@@ -130,7 +130,7 @@ def _metadata(document: Json, annotations: tuple[str, ...], labels: tuple[str, .
         kept[field] = {key: found[key] for key in wanted if key in found}
     if controller := controller_in(whole):
         kept["ownerReferences"] = [
-            {key: controller.get(key) for key in ("kind", "name", "uid", "controller")}
+            {key: controller.get(key) for key in ("apiVersion", "kind", "name", "uid", "controller")}
         ]
     return {
         **{key: document[key] for key in ("apiVersion", "kind") if key in document},
