@@ -92,11 +92,11 @@ def test_what_the_driver_shows_under_nobody_is_a_figure_of_the_card(
     )
     assert unattributed_mib(seen, CARD) == wanted
     card = NodeCard(uuid=CARD, index=0, model="h20", product="NVIDIA H20", memory_mib=97871)
-    for isolated in (True, False):  # without the library the agent sees none of the host's processes
+    for isolated in (True, False):  # the agent sees the host's processes without the library, too
         view = View("n1", seen, NodeCards(cards=(card,)), isolated=isolated)
         name = "egpu_node_card_unattributed_bytes"
         labels = {"node": "n1", "uuid": CARD, "index": "0", "model": "h20"}
         value = Metrics(lambda view=view: view).registry.get_sample_value  # type: ignore[misc]
         size = wanted << 20 if wanted is not None else None
-        assert value(name, labels) == (size if isolated else None)
+        assert value(name, labels) == size
         assert value("egpu_node_card_untold", labels) == float(not tells)

@@ -166,7 +166,7 @@ BAD_JOBS: dict[str, tuple[Json, tuple[str, ...]]] = {
     "a third scheduler": (job(schedulerName="mine"), ("spec.schedulerName", "'mine'")),
     "oversubscribe without quotes": (
         job(task("w", 1, annotations={"egpu.volcano.sh/oversubscribe": True})),
-        ('spec.tasks["w"].template.metadata.annotations', "oversubscribe", "true, false, in quotes"),
+        ('spec.tasks["w"].template.metadata.annotations', "oversubscribe", "true, false, swap, in quotes"),
     ),
     "oversubscribe": (
         job(task("w", 1, annotations={"egpu.volcano.sh/oversubscribe": "yes"})),

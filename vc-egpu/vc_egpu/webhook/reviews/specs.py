@@ -149,7 +149,7 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
     knobs.oversubscribe, knobs.swap = word == "true", word == "swap"
     if knobs.oversubscribe or knobs.swap:
         _check_shared(annotations, path, ask)
-    _check_slices(ask, path, soft=core_policy == "soft", spills=str(word) if word != "false" else "")
+    _check_slices(ask, path, soft=core_policy == "soft", spills=word if word in {"true", "swap"} else "")
     if knobs.swap:
         _check_turns(annotations, path, ask, table)
     knobs.best = _one_of(annotations, names.ALTERNATIVES_ORDER, ORDERS, path) == "best"
