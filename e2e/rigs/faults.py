@@ -299,10 +299,16 @@ def no_agent(scene: Scene) -> Iterator[None]:
 def short_certificate(scene: Scene) -> Iterator[None]:
     """The webhook makes certificates that hold for three days."""
     kit, name = scene.stack.kit, "VC_EGPU_WEBHOOK_SERVING_LIFETIME_S"
+    webhook, pods = "deployment/vc-egpu-webhook", "app.kubernetes.io/name=vc-egpu-webhook"
+    before = kit.api.get(DEPLOYMENTS, "vc-egpu-webhook", NAMESPACE)["spec"]["replicas"]
     for change in (f"{name}=259200", f"{name}-"):
-        kit.kubectl("set", "env", "deployment/vc-egpu-webhook", "-n", NAMESPACE, change)
-        kit.kubectl("rollout", "status", "deployment/vc-egpu-webhook", "-n", NAMESPACE)
+        # One that runs on would make the certificate again by what it was told before.
+        kit.kubectl("scale", webhook, "-n", NAMESPACE, "--replicas=0")
+        kit.kubectl("wait", "--for=delete", "pod", "-l", pods, "-n", NAMESPACE, "--timeout=120s")
         kit.kubectl("delete", "secret", "vc-egpu-webhook-tls", "-n", NAMESPACE)
+        kit.kubectl("set", "env", webhook, "-n", NAMESPACE, change)
+        kit.kubectl("scale", webhook, "-n", NAMESPACE, f"--replicas={before}")
+        kit.kubectl("rollout", "status", webhook, "-n", NAMESPACE)
         if change.endswith("259200"):
             yield
 
