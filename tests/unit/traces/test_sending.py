@@ -1,5 +1,6 @@
 """What reaches a collector, over HTTP, and what is said where none takes it."""
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 
@@ -78,6 +79,11 @@ def test_a_slow_collector_holds_nobody_up(collector: Collector) -> None:
         sends.put(watch.over[0])
     assert counts == {"too many": 5}
     sends.stop(timeout_s=0)
+    collector.may_answer.set()
+    for thread in threading.enumerate():
+        if thread.name == "traces":
+            thread.join(timeout=30)
+    assert counts["sent"] + counts["refused"] == 1, "what still waits is not sent after the stop"
 
 
 @pytest.mark.parametrize(

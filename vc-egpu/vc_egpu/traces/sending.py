@@ -79,6 +79,7 @@ class Sender:
         self._count = count
         self._waiting: queue.Queue[Start | None] = queue.Queue(MOST_WAITING)
         self._stopping = threading.Event()
+        self._over = threading.Event()
         self._well = True
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
 
@@ -99,10 +100,11 @@ class Sender:
         with suppress(queue.Full):  # it looks at the flag after each start
             self._waiting.put_nowait(None)
         self._thread.join(timeout_s)
+        self._over.set()
         self._exporter.shutdown()
 
     def _run(self) -> None:
-        while (start := self._waiting.get()) is not None:
+        while (start := self._waiting.get()) is not None and not self._over.is_set():
             self._send(start)
             if self._stopping.is_set() and self._waiting.empty():
                 return
