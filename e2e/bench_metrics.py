@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -175,29 +175,41 @@ def later(times: list[list[float]], percent: float) -> float | None:
     return round(percentile(seconds, percent), 3) if seconds else None
 
 
-def parsed() -> argparse.Namespace:
-    """The flags."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def with_sizes(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The flags of :func:`busy`."""
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--cards", type=int, default=8)
     parser.add_argument("--shares", type=int, default=140_000)
     parser.add_argument("--waiting", type=int, default=1000)
+    return parser
+
+
+def parsed() -> argparse.Namespace:
+    """The flags."""
+    parser = with_sizes(argparse.ArgumentParser(description=__doc__))
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--every", type=float, default=15.0)
     parser.add_argument("--rate", type=float, default=5.0)
     return parser.parse_args()
 
 
-def main() -> None:
-    arguments = parsed()
-    state, collector = ClusterState({"h20": H20_MIB}), Collector()
+def busy(
+    arguments: argparse.Namespace, collector: Collector, name: Callable[[int], str]
+) -> tuple[ClusterState, dict[str, Verdict], "Leader"]:
+    """A full cluster, its waiting gangs of these names, what is said of them, and its leader."""
+    state = ClusterState({"h20": H20_MIB})
     collector.begin()
     fill(state, arguments.nodes, arguments.cards, arguments.shares)
     verdicts = {}
     for number in range(arguments.waiting):
-        submit(state, f"wait/{number}", shape(H20_MIB, 100, 8), ShareClass.UNSET, created=1e5 + number)
-        verdicts[f"wait/{number}"] = Verdict(Reason.WAITING_FOR_CARDS, "no card is free")
-    leader = Leader(state, verdicts, collector)
+        submit(state, name(number), shape(H20_MIB, 100, 8), ShareClass.UNSET, created=1e5 + number)
+        verdicts[name(number)] = Verdict(Reason.WAITING_FOR_CARDS, "no card is free")
+    return state, verdicts, Leader(state, verdicts, collector)
+
+
+def main() -> None:
+    arguments, collector = parsed(), Collector()
+    _, _, leader = busy(arguments, collector, lambda number: f"wait/{number}")
     leader.run(2.0, arguments.rate)
     collector.loaded(time.monotonic())
     alone = leader.run(arguments.seconds, arguments.rate)

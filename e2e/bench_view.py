@@ -21,16 +21,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from bench_decide import H20_MIB, submit
-from bench_decide import shape as shape_of
-from bench_metrics import Leader, fill, rss_mib
+from bench_metrics import busy, rss_mib, with_sizes
 from vc_egpu.admission.garbage_collector import Collector
 from vc_egpu.admission.serving.callers import Callers, Operator, Reader
 from vc_egpu.admission.serving.redacted.edge import ViewEdge
 from vc_egpu.admission.view import View
-from vc_egpu.core.books.state import ClusterState, index_of
-from vc_egpu.core.model.cluster import ShareClass
-from vc_egpu.core.model.reasons import Reason, Verdict
+from vc_egpu.core.books.state import index_of
 from vc_egpu.kube.resources import Resource
 from vc_egpu.kube.server import Request
 from vc_egpu.kube.wire.limits import TokenBucket
@@ -76,27 +72,15 @@ def rounded(times: list[float]) -> list[float]:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--cards", type=int, default=8)
-    parser.add_argument("--shares", type=int, default=140_000)
-    parser.add_argument("--waiting", type=int, default=1000)
+    parser = with_sizes(argparse.ArgumentParser(description=__doc__))
     parser.add_argument("--views", type=int, default=10)
     parser.add_argument("--gangs", type=int, default=50)
     return parser.parse_args()
 
 
 def main() -> None:
-    arguments = parsed()
-    state, collector = ClusterState({"h20": H20_MIB}), Collector()
-    collector.begin()
-    fill(state, arguments.nodes, arguments.cards, arguments.shares)
-    verdicts = {}
-    for number in range(arguments.waiting):
-        key = f"team-{number % 50}/wait-{number}"
-        submit(state, key, shape_of(H20_MIB, 100, 8), ShareClass.UNSET, created=1e5 + number)
-        verdicts[key] = Verdict(Reason.WAITING_FOR_CARDS, "no card is free")
-    leader = Leader(state, verdicts, collector)
+    arguments, collector = parsed(), Collector()
+    state, verdicts, leader = busy(arguments, collector, lambda number: f"team-{number % 50}/wait-{number}")
     collector.loaded(time.monotonic())
 
     def view() -> View:

@@ -17,6 +17,7 @@ from stack.hostprocess import HostProcess
 from stack.install import Stack
 
 from rigs.prometheus import MONITORING
+from rigs.served import serves
 
 Labels = dict[str, str]
 WRITE: Final = "/write"
@@ -77,13 +78,7 @@ class Alertmanager:
 
     def ready(self) -> bool:
         """Whether it serves; an error where it has ended."""
-        if not self._process.alive:
-            raise AssertionError(f"Alertmanager ended:\n{self._process.log_tail()}")
-        try:
-            with urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=5):
-                return True
-        except OSError:
-            return False
+        return serves(self._process, "Alertmanager", f"http://{self.address}")
 
 
 @contextmanager

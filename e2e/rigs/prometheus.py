@@ -18,6 +18,8 @@ from stack.hostprocess import HostProcess
 from stack.identity import service_account_kubeconfig
 from stack.install import REPOSITORY, Stack
 
+from rigs.served import serves
+
 MONITORING: Final = REPOSITORY / "manifests" / "monitoring"
 ACCOUNT: Final = ("monitoring", "prometheus")
 EVERY: Final = "2s"
@@ -75,13 +77,7 @@ class Prometheus:
 
     def ready(self) -> bool:
         """Whether it serves; an error where it has ended."""
-        if not self._process.alive:
-            raise AssertionError(f"Prometheus ended:\n{self._process.log_tail()}")
-        try:
-            with urllib.request.urlopen(f"{self._address}/-/ready", timeout=5):
-                return True
-        except OSError:
-            return False
+        return serves(self._process, "Prometheus", self._address)
 
 
 @contextmanager

@@ -24,10 +24,7 @@ NFD_LABELS: Final = "nfd.node.kubernetes.io/feature-labels"
 """Annotation of node feature discovery (an instance's own has its name before that): labels that it manages.
 It removes them when no labeller asks for them any more. GPU feature discovery has its labels written by it.
 """
-WRITTEN: Final = (
-    names.NODE_CARDS, names.NODE_SUSPENSION, names.NODE_RESIZES, names.NODE_SWAPS, names.NODE_USE,
-)  # fmt: skip
-"""Annotations that the agent writes."""
+_KEPT: Final = (*names.WRITTEN_BY_AGENTS, names.CORDONED_CARDS)
 _CORDON_SPLIT: Final = re.compile(r"[,\s]+")
 Json = dict[str, Any]
 
@@ -42,7 +39,7 @@ def slim(document: Json) -> Json:
         "kind": "Node",
         "metadata": {
             **{key: metadata[key] for key in kept if key in metadata},
-            "annotations": {k: v for k, v in annotations.items() if k in (*WRITTEN, names.CORDONED_CARDS)},
+            "annotations": {k: v for k, v in annotations.items() if k in _KEPT},
             "ownedByUs": sorted(_labels_of_manager(metadata) - _labels_of_nfd(annotations)),
         },
         "status": {
@@ -138,7 +135,7 @@ def removal_patches(document: Json) -> tuple[Json, Json]:
     metadata = document["metadata"]
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     written = {
-        "annotations": dict.fromkeys(name for name in WRITTEN if name in annotations),
+        "annotations": dict.fromkeys(name for name in names.WRITTEN_BY_AGENTS if name in annotations),
         "labels": dict.fromkeys(_own_labels(metadata)),
     }
     patch = {key: value for key, value in written.items() if value}

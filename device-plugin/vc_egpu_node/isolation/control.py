@@ -160,9 +160,7 @@ def controls(
             suspended=name in suspended,
             unheld=grant.unheld or name in let_go,
             timings=timings,
-            host_memory_mib=sum(
-                share.memory_mib - share.on_card_mib for share in grant.shares if not share.swap
-            ),
+            host_memory_mib=sum(share.memory_mib - share.most_on_card_mib for share in grant.shares),
             beyond=(beyond or {}).get(name, NOTHING),
         )
     return result
@@ -185,13 +183,12 @@ def _limit(
     known = facts.get((grant.name, share.uuid), CardFacts())
     soft = abi.CORES_SOFT if grant.core_policy == "soft" else abi.CORES_HARD
     high_here = any(one.share_class == "high" for one in here)
-    on_card_mib = share.memory_mib if share.swap else share.on_card_mib  # in its turn it has all of it there
-    spills = on_card_mib < share.memory_mib
+    spills = share.most_on_card_mib < share.memory_mib
     return Limit(
         uuid=share.uuid,
         pci_bus_id=known.pci_bus_id,
         memory_bytes=share.memory_mib * MIB,
-        physical_bytes=on_card_mib * MIB,
+        physical_bytes=share.most_on_card_mib * MIB,
         context_bytes=known.context_bytes,
         cores_percent=share.cores or 100,
         core_policy=soft if share.cores else abi.CORES_FREE,

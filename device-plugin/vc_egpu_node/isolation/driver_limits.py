@@ -63,7 +63,7 @@ class Record:
 
 def wanted(grant: Grant) -> dict[str, int]:
     """MiB by card UUID: what may lie on the card."""
-    return {share.uuid: share.memory_mib if share.swap else share.on_card_mib for share in grant.shares}
+    return {share.uuid: share.most_on_card_mib for share in grant.shares}
 
 
 class DriverLimits:

@@ -78,9 +78,7 @@ def spilled_mib(grants: Iterable[Grant]) -> dict[str, int]:
     """By pod UID: how much of its memory may lie on the host while it is not suspended."""
     sums: dict[str, int] = {}
     for grant in grants:
-        over = sum(
-            share.memory_mib if share.swap else share.memory_mib - share.on_card_mib for share in grant.shares
-        )
+        over = sum(share.host_mib for share in grant.held)
         if over:
             sums[grant.pod_uid] = sums.get(grant.pod_uid, 0) + over
     return sums

@@ -53,6 +53,43 @@ class Parts:
     observation: Callable[[], Observation]
     stock: Callable[[], Stock]
 
+    def facts(self) -> FactsOf:
+        """What is known of pods, for one that asks; each forgets pods by its own list."""
+        return FactsOf(
+            hosts=self.hosts,
+            limits=MemoryLimits(self.settings.cgroup_dir),
+            proc_dir=self.settings.proc_dir,
+            paged=lambda: self.isolation.paged,
+        )
+
+    @property
+    def all_known(self) -> bool:
+        """Whether pods here, and what they hold, are known."""
+        return self.pods.synced and self.wall.last.number >= 0
+
+    def is_here(self, pod_uid: str) -> bool:
+        """See :meth:`World.is_here`."""
+        return any(view.uid == pod_uid and not view.ended for view in self.pods.views())
+
+    def node_state(self, booked_mib: Mapping[str, int]) -> NodeState:
+        """``booked_mib``: by pod UID, host memory that is taken already."""
+        policy = self.policy()
+        return NodeState(
+            driver_version=self.observation().reading.driver_version,
+            several_allowed=policy.suspend_several_processes,
+            budget_mib=policy.host_memory_mib,
+            booked_mib=booked_mib,
+        )
+
+    def gate(self, pod_uid: str, *, closed: bool) -> None:
+        """See :meth:`World.gate`."""
+        grants = self.grants.all()
+        self.isolation.gate([one for one in grants if one.pod_uid == pod_uid], grants, closed=closed)
+
+    def tell(self, pod: LowPod, kind: str, reason: str, text: str) -> None:
+        """See :meth:`World.tell`."""
+        self.events.tell(kind, pod_reference(pod.view.namespace, pod.view.name, pod.uid), reason, text)
+
 
 class NodeWorld:
     """See :class:`vc_egpu_node.suspension.suspender.World`."""
@@ -64,7 +101,7 @@ class NodeWorld:
 
     def pods(self) -> Mapping[str, LowPod] | None:
         """See :meth:`World.pods`."""
-        if not self._parts.pods.synced or self._parts.wall.last.number < 0:
+        if not self._parts.all_known:
             return None  # what they hold is not known: an order would be refused for that
         found = low_pods(self._parts.grants.all(), self._parts.pods.views())
         self._facts.forget(frozenset(found))
@@ -72,17 +109,11 @@ class NodeWorld:
 
     def is_here(self, pod_uid: str) -> bool:
         """See :meth:`World.is_here`."""
-        return any(view.uid == pod_uid and not view.ended for view in self._parts.pods.views())
+        return self._parts.is_here(pod_uid)
 
     def state(self) -> NodeState:
         """See :meth:`World.state`."""
-        policy = self._parts.policy()
-        return NodeState(
-            driver_version=self._parts.observation().reading.driver_version,
-            several_allowed=policy.suspend_several_processes,
-            budget_mib=policy.host_memory_mib,
-            booked_mib=spilled_mib(self._parts.grants.all()),
-        )
+        return self._parts.node_state(spilled_mib(self._parts.grants.all()))
 
     def verdict(self, pod: LowPod, node: NodeState) -> Verdict:
         """See :meth:`World.verdict`."""
@@ -90,14 +121,11 @@ class NodeWorld:
 
     def gate(self, pod_uid: str, *, closed: bool) -> None:
         """See :meth:`World.gate`."""
-        grants = self._parts.grants.all()
-        own = [grant for grant in grants if grant.pod_uid == pod_uid]
-        self._parts.isolation.gate(own, grants, closed=closed)
+        self._parts.gate(pod_uid, closed=closed)
 
     def tell(self, pod: LowPod, kind: str, reason: str, text: str) -> None:
         """See :meth:`World.tell`."""
-        about = pod_reference(pod.view.namespace, pod.view.name, pod.uid)
-        self._parts.events.tell(kind, about, reason, text)
+        self._parts.tell(pod, kind, reason, text)
 
     def publish(self, text: str) -> None:
         """See :meth:`World.publish`."""
@@ -155,16 +183,10 @@ class Suspension:
         self._pod_helper = _helper(parts)
         self.helper: Helper = SweptOnce(self._pod_helper)
         """Others may use it, too."""
-        self.facts = FactsOf(
-            hosts=parts.hosts,
-            limits=MemoryLimits(settings.cgroup_dir),
-            proc_dir=settings.proc_dir,
-            paged=lambda: parts.isolation.paged,
-        )
-        worker = Worker(self.helper, self.facts, look=lambda: parts.wall.last, shortage=self.shortage)
-        self._world = NodeWorld(parts, self.facts)
+        facts = parts.facts()
+        worker = Worker(self.helper, facts, look=lambda: parts.wall.last, shortage=self.shortage)
+        self._world = NodeWorld(parts, facts)
         self.suspender = Suspender(self._world, worker, Store(settings.state_dir / RECORDS), parts.policy)
-        parts.wall.after_look = self.suspender.poke
         parts.pods.subscribe(self.poke)
 
     def shortage(self, pod: LowPod, card_mib: Mapping[str, int]) -> str:

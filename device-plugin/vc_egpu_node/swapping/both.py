@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from vc_egpu_node.api.node import Teller
-from vc_egpu_node.suspension.facts import FactsOf, spilled_mib
-from vc_egpu_node.suspension.room import MemoryLimits
+from vc_egpu_node.suspension.facts import spilled_mib
 from vc_egpu_node.suspension.suspender import Store, SuspendedPod
 from vc_egpu_node.suspension.work import Worker
 from vc_egpu_node.suspension.world import TURNS, Parts, Suspension
@@ -19,27 +18,10 @@ class Leaving:
         """Raises ``OSError``."""
         self._parts = parts
         self._suspension = Suspension(parts, also_away=self._turned_away)
-        facts = FactsOf(
-            hosts=parts.hosts,
-            limits=MemoryLimits(parts.settings.cgroup_dir),
-            proc_dir=parts.settings.proc_dir,
-            paged=lambda: parts.isolation.paged,
-        )
+        facts = parts.facts()
         parts.isolation.begins_closed = begins_closed
         teller = Teller(parts.node.say_swaps)
-        around = NodeAround(
-            grants=parts.grants,
-            views=parts.pods,
-            isolation=parts.isolation,
-            wall=parts.wall,
-            facts=facts,
-            node_policy=parts.policy,
-            driver_version=lambda: parts.observation().reading.driver_version,
-            booked_mib=self._booked,
-            events=parts.events,
-            say_none=lambda: parts.node.say_swaps(None),
-            teller=teller,
-        )
+        around = NodeAround(parts, facts, self._booked, teller)
         worker = Worker(
             Settled(self._suspension.helper),
             facts,

@@ -9,9 +9,7 @@ from typing import Final
 from vc_egpu.volcano.words.node_policy import Policy
 
 from vc_egpu_node.api.node import Teller
-from vc_egpu_node.api.notices import PodEvents, pod_reference
-from vc_egpu_node.api.pods import NodePods
-from vc_egpu_node.containers.cdi import Grant, GrantFolder
+from vc_egpu_node.containers.cdi import Grant
 from vc_egpu_node.isolation.lifecycle import Isolation
 from vc_egpu_node.isolation.pages import ACTIVITY
 from vc_egpu_node.suspension.facts import FactsOf, LowPod, NodeState
@@ -20,6 +18,7 @@ from vc_egpu_node.suspension.machine import Process
 from vc_egpu_node.suspension.suspender import Store, Suspender
 from vc_egpu_node.suspension.verdict import Verdict, judge
 from vc_egpu_node.suspension.work import Worker
+from vc_egpu_node.suspension.world import Parts
 from vc_egpu_node.swapping.pairs import Around, Pairs, SwapPod, swap_pods
 from vc_egpu_node.swapping.signs import Sign, sign_of
 from vc_egpu_node.wall.wall import SecondWall
@@ -61,75 +60,60 @@ class Settled:
 class NodeAround:
     """See :class:`vc_egpu_node.swapping.pairs.Around`."""
 
-    grants: GrantFolder
-    views: NodePods
-    isolation: Isolation
-    wall: SecondWall
+    parts: Parts
     facts: FactsOf
-    node_policy: Callable[[], Policy]
-    driver_version: Callable[[], str]
     booked_mib: Callable[[], Mapping[str, int]]
     """By pod UID: host memory that other pods take."""
-    events: PodEvents
-    say_none: Callable[[], None]
-    """Take what the Node says of such pods off it."""
     teller: Teller
 
     def pods(self) -> Mapping[str, SwapPod] | None:
         """See there."""
-        if not self.views.synced or self.wall.last.number < 0:
+        if not self.parts.all_known:
             return None
-        found = swap_pods(self.grants.all(), self.views.views())
+        found = swap_pods(self.parts.grants.all(), self.parts.pods.views())
         self.facts.forget(frozenset(found))
         return found
 
     def is_here(self, pod_uid: str) -> bool:
         """See there."""
-        return any(view.uid == pod_uid and not view.ended for view in self.views.views())
+        return self.parts.is_here(pod_uid)
 
     def node(self) -> NodeState:
         """See there."""
-        policy = self.node_policy()
-        return NodeState(
-            driver_version=self.driver_version(),
-            several_allowed=policy.suspend_several_processes,
-            budget_mib=policy.host_memory_mib,
-            booked_mib=self.booked_mib(),
-        )
+        return self.parts.node_state(self.booked_mib())
 
     def policy(self) -> Policy:
         """See there."""
-        return self.node_policy()
+        return self.parts.policy()
 
     def verdict(self, pod: LowPod, node: NodeState) -> Verdict:
         """See there."""
-        return verdict_of(self.facts, pod, self.wall, node)
+        return verdict_of(self.facts, pod, self.parts.wall, node)
 
     def sign(self, pod: SwapPod) -> Sign:
         """See there."""
-        return sign_by(self.isolation, self.wall, pod)
+        return sign_by(self.parts.isolation, self.parts.wall, pod)
 
     def closed(self, pod: LowPod) -> bool:
         """See there."""
-        return any(grant.name in self.isolation.closed for grant in pod.grants)
+        return any(grant.name in self.parts.isolation.closed for grant in pod.grants)
 
     def holds(self, pod: LowPod) -> bool:
         """See there."""
-        return holds(self.wall, pod)
+        return holds(self.parts.wall, pod)
 
     def gate(self, pod_uid: str, *, closed: bool) -> None:
         """See there."""
-        grants = self.grants.all()
-        self.isolation.gate([one for one in grants if one.pod_uid == pod_uid], grants, closed=closed)
+        self.parts.gate(pod_uid, closed=closed)
 
     def tell(self, pod: LowPod, kind: str, reason: str, text: str) -> None:
         """See there."""
-        self.events.tell(kind, pod_reference(pod.view.namespace, pod.view.name, pod.uid), reason, text)
+        self.parts.tell(pod, kind, reason, text)
 
     def publish(self, text: str | None) -> None:
         """See there."""
         if text is None:
-            self.say_none()
+            self.parts.node.say_swaps(None)
         else:
             self.teller.say(text)
 

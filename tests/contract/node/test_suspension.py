@@ -25,22 +25,27 @@ pytestmark = pytest.mark.timeout(180)
 HELD_MIB = 600
 
 
+def facts_beside(node: Node, monkeypatch: pytest.MonkeyPatch) -> FactsOf:
+    """What is known of programs on this node, whose host has much memory left."""
+    (node.proc / "meminfo").write_text(f"MemAvailable: {64 << 20} kB\n")
+    monkeypatch.setenv("FAKE_NVML_STATE", str(node.cards))
+    return FactsOf(
+        hosts=ContainerOfProcess(node.proc),
+        limits=MemoryLimits(node.root / "cgroup"),
+        proc_dir=node.proc,
+        paged=lambda: node.isolation.paged,
+    )
+
+
 class Suspending:
     """The node's agent as far as suspension goes; what asks the driver is one thread at a time."""
 
     def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
         self.node = node
-        (node.proc / "meminfo").write_text(f"MemAvailable: {64 << 20} kB\n")
-        monkeypatch.setenv("FAKE_NVML_STATE", str(node.cards))
         self.asking = threading.Lock()
         self.said: list[NodeSuspension] = []
         self.offences: list[object] = []
-        self.facts = FactsOf(
-            hosts=ContainerOfProcess(node.proc),
-            limits=MemoryLimits(node.root / "cgroup"),
-            proc_dir=node.proc,
-            paged=lambda: node.isolation.paged,
-        )
+        self.facts = facts_beside(node, monkeypatch)
         helper = ProgramHelper(BUILD / "egpu-checkpoint", str(BUILD / "libcuda.so.1"))
         worker = Worker(helper, self.facts, look=self.ask, shortage=lambda _pod, _mib: "")
         self.suspender = Suspender(self, worker, Store(node.root / "suspensions"), Policy)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from contract.node.test_library import CARD, Container, Node
+from contract.node.test_suspension import facts_beside
 from unit.native.memory_worlds import BUILD, CARD_MIB
 from unit.native.turn_program import Told
 from vc_egpu.volcano.swapping.notes import NodeSwaps, PodSwap
@@ -19,12 +20,12 @@ from vc_egpu.volcano.words.annotations import CardShare
 from vc_egpu.volcano.words.node_policy import Policy
 from vc_egpu_node.api.pods import PodView
 from vc_egpu_node.containers.processes import ContainerOfProcess
-from vc_egpu_node.suspension.facts import FactsOf, LowPod, NodeState
+from vc_egpu_node.suspension.facts import LowPod, NodeState
 from vc_egpu_node.suspension.helper import ProgramHelper
-from vc_egpu_node.suspension.room import MemoryLimits
 from vc_egpu_node.suspension.suspender import Store, Suspender
 from vc_egpu_node.suspension.verdict import Verdict
 from vc_egpu_node.suspension.work import Worker
+from vc_egpu_node.suspension.world import Parts
 from vc_egpu_node.swapping.both import Leaving
 from vc_egpu_node.swapping.pairs import Pairs, SwapPod, swap_pods
 from vc_egpu_node.swapping.signs import Sign
@@ -44,19 +45,12 @@ class Turns:
 
     def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
         self.node_world = node
-        (node.proc / "meminfo").write_text(f"MemAvailable: {64 << 20} kB\n")
-        monkeypatch.setenv("FAKE_NVML_STATE", str(node.cards))
         self.asking = threading.Lock()
         self.said = NodeSwaps(pods={})
         self.offences: list[object] = []
         self.most_used_mib = 0
         self.programs: list[Told] = []
-        self.facts = FactsOf(
-            hosts=ContainerOfProcess(node.proc),
-            limits=MemoryLimits(node.root / "cgroup"),
-            proc_dir=node.proc,
-            paged=lambda: node.isolation.paged,
-        )
+        self.facts = facts_beside(node, monkeypatch)
         self.restart()
 
     def restart(self) -> None:
@@ -248,17 +242,19 @@ def test_the_agent_has_both_low_pods_and_pods_that_take_turns(turns: Turns) -> N
     world, said = turns.node_world, Said()
     (world.proc / "meminfo").write_text(f"MemAvailable: {64 << 20} kB\n")
     world.look()
-    settings = SimpleNamespace(
+    settings: Any = SimpleNamespace(
         state_dir=world.root / "agent",
         cgroup_dir=world.root / "cgroup",
         proc_dir=world.proc,
         checkpoint=str(BUILD / "egpu-checkpoint"),
     )
-    parts: Any = SimpleNamespace(
-        settings=settings, api=None, grants=world.grants, pods=said, node=said, isolation=world.isolation,
-        wall=world.wall, hosts=ContainerOfProcess(world.proc), events=None, policy=turns.policy,
-        observation=lambda: SimpleNamespace(reading=SimpleNamespace(driver_version="570.1")),
-        stock=None,
+    driver: Any = SimpleNamespace(reading=SimpleNamespace(driver_version="570.1"))
+    heard: Any = said
+    nobody: Any = None
+    parts = Parts(
+        settings=settings, api=nobody, grants=world.grants, pods=heard, node=heard, isolation=world.isolation,
+        wall=world.wall, hosts=ContainerOfProcess(world.proc), events=nobody, policy=turns.policy,
+        observation=lambda: driver, stock=nobody,
     )  # fmt: skip
     leaving = Leaving(parts)
     day = world.container("day")

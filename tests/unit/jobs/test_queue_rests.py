@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from unit.jobs.cluster import Cluster
 from vc_egpu.jobs.workers.queueworker import QueueWorker
-from vc_egpu.kube import ApiConnection
+from vc_egpu.kube import ApiConnection, Json
 from vc_egpu.kube.resources import QUEUES
 
 KEY = ("", "mine")
@@ -38,6 +38,13 @@ def worker(cluster: Cluster, processor: Processor, tmp_path: Path) -> Iterator[Q
     api.close()
 
 
+def known_of(cluster: Cluster) -> Json:
+    """The queue, as it is known."""
+    queue = cluster.controller.known.queues.get(KEY)
+    assert queue is not None
+    return queue
+
+
 def test_after_a_long_count_comes_nine_times_as_long_a_rest(
     cluster: Cluster, worker: QueueWorker, processor: Processor
 ) -> None:
@@ -62,7 +69,7 @@ def test_what_changes_meanwhile_is_in_the_next_count(
     assert again_s is not None
     cluster.clock.now += again_s + 0.01
     worker.look(KEY)
-    assert (cluster.controller.known.queues.get(KEY) or {})["status"]["allocated"]["cpu"] == "1"
+    assert known_of(cluster)["status"]["allocated"]["cpu"] == "1"
 
 
 def test_a_short_count_needs_no_rest(worker: QueueWorker, processor: Processor) -> None:
@@ -77,11 +84,9 @@ def test_a_command_does_not_wait_for_the_rest(
 ) -> None:
     processor.look_s = 0.4
     worker.look(KEY)
-    queue = cluster.controller.known.queues.get(KEY)
-    assert queue is not None
-    cluster.command("CloseQueue", queue, namespace="default")
+    cluster.command("CloseQueue", known_of(cluster), namespace="default")
     worker.look(KEY)
-    assert (cluster.controller.known.queues.get(KEY) or {})["status"]["state"] == "Closed"
+    assert known_of(cluster)["status"]["state"] == "Closed"
 
 
 def test_a_queue_that_has_gone_leaves_no_rest_to_one_of_its_name(
@@ -89,9 +94,7 @@ def test_a_queue_that_has_gone_leaves_no_rest_to_one_of_its_name(
 ) -> None:
     processor.look_s = 0.4
     worker.look(KEY)
-    queue = cluster.controller.known.queues.get(KEY)
-    assert queue is not None
-    cluster.tell_end(QUEUES, queue)
+    cluster.tell_end(QUEUES, known_of(cluster))
     worker.look(KEY)
     cluster.queue("mine")
     assert worker.look(KEY) is None

@@ -16,18 +16,20 @@ def test_nobody_is_judged_before_the_first_look_at_the_cards() -> None:
     """An order that came while no agent was there would be refused, as what the pod holds is not known yet,
     and the pod evicted instead."""
     view = PodView(UID, "ns", "train", "n", "Running", "{}", running=frozenset({"main"}))
-    parts: Any = SimpleNamespace(
-        pods=SimpleNamespace(synced=True, views=lambda: [view]),
-        grants=SimpleNamespace(
-            all=lambda: [grant("train", ("GPU-1", 8_000, 50), share_class="low", pod_uid=UID)]
-        ),
-        node=SimpleNamespace(say_suspension=lambda _text: None),
-        wall=SimpleNamespace(last=Look()),
-    )
+    pods: Any = SimpleNamespace(synced=True, views=lambda: [view])
+    own = grant("train", ("GPU-1", 8_000, 50), share_class="low", pod_uid=UID)
+    grants: Any = SimpleNamespace(all=lambda: [own])
+    node: Any = SimpleNamespace(say_suspension=lambda _text: None)
+    wall: Any = SimpleNamespace(last=Look())
+    none: Any = None
+    parts = Parts(
+        settings=none, api=none, grants=grants, pods=pods, node=node, isolation=none, wall=wall, hosts=none,
+        events=none, policy=none, observation=none, stock=none,
+    )  # fmt: skip
     facts = cast("FactsOf", SimpleNamespace(forget=lambda _living: None))
-    world = NodeWorld(cast("Parts", parts), facts)
+    world = NodeWorld(parts, facts)
     assert world.pods() is None
-    parts.wall.last = Look(number=0)
+    wall.last = Look(number=0)
     assert set(world.pods() or ()) == {UID}
-    parts.pods.synced = False
+    pods.synced = False
     assert world.pods() is None

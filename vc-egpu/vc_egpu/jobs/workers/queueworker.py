@@ -89,8 +89,9 @@ class QueueWorker:
         if queue is None:
             self._rests.pop(key, None)
             return None
+        command = None if self._use_only else self._command(queue)
         rest_s = self._rests.get(key, 0.0) - self._monotonic()
-        if rest_s > 0 and (self._use_only or self._command(queue) is None):
+        if rest_s > 0 and command is None:
             return rest_s
         began_s = self._processor_s()
         gangs, pods = self._counted(name)
@@ -100,7 +101,6 @@ class QueueWorker:
         if self._use_only:
             self._write_use(queue, requests.render({name: amount for name, amount in used.items() if amount}))
             return None
-        command = self._command(queue)
         old = queue.get("status") or {}
         state = next_state(old.get("state"), command.action if command is not None else None, len(gangs))
         status = queue_status(old, state, gangs, used)

@@ -171,8 +171,13 @@ class CardShare(Wire):
 
     @property
     def on_card_mib(self) -> int:
-        """Memory that may lie on the card."""
+        """Memory that is booked on the card."""
         return self.memory_mib if self.physical_mib is None else self.physical_mib
+
+    @property
+    def most_on_card_mib(self) -> int:
+        """Memory that may lie on the card: in its turn a program has all of it there."""
+        return self.memory_mib if self.swap else self.on_card_mib
 
 
 class Cards(Wire):

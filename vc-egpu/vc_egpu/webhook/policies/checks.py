@@ -541,7 +541,7 @@ def _node_taints(identities: Identities) -> Json:
 
 def _node_cards(identities: Identities) -> Json:
     # Which agent writes which Node: see _nodes.
-    written = (names.NODE_CARDS, names.NODE_SUSPENSION, names.NODE_RESIZES, names.NODE_SWAPS, names.NODE_USE)
+    written = names.WRITTEN_BY_AGENTS
     text = f"{quoted(written)}.exists(a, "
     text += "object.metadata.?annotations[?a] != (oldObject == null ? optional.none() : "
     text += "oldObject.metadata.?annotations[?a]))"

@@ -147,9 +147,10 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
     knobs.core_policy = "soft" if core_policy == "soft" else "hard"
     word = _one_of(annotations, names.OVERSUBSCRIBE, ("true", "false", "swap"), path)
     knobs.oversubscribe, knobs.swap = word == "true", word == "swap"
-    if knobs.oversubscribe or knobs.swap:
+    moves = word if word in {"true", "swap"} else ""
+    if moves:
         _check_shared(annotations, path, ask)
-    _check_slices(ask, path, soft=core_policy == "soft", spills=word if word in {"true", "swap"} else "")
+    _check_slices(ask, path, soft=core_policy == "soft", spills=moves)
     if knobs.swap:
         _check_turns(annotations, path, ask, table)
     knobs.best = _one_of(annotations, names.ALTERNATIVES_ORDER, ORDERS, path) == "best"
