@@ -311,6 +311,7 @@ class World:
             standing = any(gang.plan is not None for gang in self.snapshot().gangs.values())
             suspension = plan.suspensions or plan.resumes or plan.evictions or plan.moves
             nodes = plan.empties or plan.opens
+            given_up = any(reservation is None for reservation in plan.reservations.values())
             if not (
                 plan.admissions
                 or plan.withdrawals
@@ -318,6 +319,7 @@ class World:
                 or plan.choices
                 or suspension
                 or nodes
+                or given_up
                 or standing
             ):
                 self.remember(plan)
