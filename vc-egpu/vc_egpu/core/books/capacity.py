@@ -452,6 +452,18 @@ def not_full(ledger: Ledger, need: Need, rows: Ints) -> Ints:
     return rows
 
 
+def calm_for(ledger: Ledger, need: Need, rows: Ints) -> Ints:
+    """Those of ``rows`` where each ask finds a card with cores for it next to the shares of all classes.
+
+    On the others, a pod of this shape disturbs somebody. Memory and some rules are left out, as above.
+    """
+    for ask in need.asks:
+        limit = np.minimum(ledger.high_cap[rows], ledger.low_cap[rows]) - ask.cores_percent
+        fits = (ledger.all_cores[rows] <= limit[:, None]) & (ledger.kind[rows] == ask.kind)
+        rows = rows[fits.any(axis=1)]
+    return rows
+
+
 def first_node(ledger: Ledger, shape: PodShape, mask: Flags) -> NodeName | None:
     """The first node by name that takes a pod without cards, where a scheduler may put it."""
     fitting = pods_fitting(ledger, need_of(ledger, shape, ShareClass.UNSET), mask)

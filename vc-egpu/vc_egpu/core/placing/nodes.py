@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from vc_egpu.core.books.capacity import AskNeed, Need, copies, not_full, rooms
+from vc_egpu.core.books.capacity import AskNeed, Need, calm_for, copies, not_full, rooms
 from vc_egpu.core.books.ledger import Ints
 from vc_egpu.core.measured.use import FULL_POINTS
 from vc_egpu.core.model.gangs import GangView
@@ -130,7 +130,10 @@ def fill_up(nodes: Nodes, scores: Ints, wanted: int) -> dict[int, int]:
     order = np.argsort(nodes.ranks() + scores * len(nodes.trial.ledger.names))
     counts: dict[int, int] = {}
     spare: list[tuple[int, int]] = []
-    for piece in _pieces(nodes.trial, nodes.need, nodes.rows[order]):
+    spare_room = 0
+    for rows in _pieces(nodes.trial, nodes.need, nodes.rows[order]):
+        has_spare = spare_room >= wanted  # then only places that disturb no other are still of use
+        piece = calm_for(nodes.trial.ledger, nodes.need, rows) if has_spare else rows
         room, calm = rooms(nodes.trial.ledger, nodes.need, piece)
         some = np.flatnonzero(room)
         for row, most, still in zip(
@@ -142,6 +145,7 @@ def fill_up(nodes: Nodes, scores: Ints, wanted: int) -> dict[int, int]:
                 wanted -= count
             if most > count:
                 spare.append((row, most - count))
+                spare_room += most - count
             if not wanted:
                 return counts
     for row, most in spare:

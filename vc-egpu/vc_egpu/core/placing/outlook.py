@@ -62,7 +62,7 @@ class PodSize:
 class Outlook:
     """One rule on one mix: fragments, regrets, and scores by (node, size of pod)."""
 
-    def __init__(self, rule: Rule, mix: Mix, card_mib: CardMib) -> None:
+    def __init__(self, rule: Rule, mix: Mix, card_mib: CardMib, free: Free | None = None) -> None:
         self.of = mix.classes
         self.rule = rule
         self.classes = _typical(mix.classes) if rule.typical_only else mix.classes
@@ -80,7 +80,7 @@ class Outlook:
         self._scores: dict[PodSize, _Scores] = {}
         self._used: Weights | None = None
         self._strictness = 0
-        self._free = Free()
+        self._free = free or Free()
         self._keys: Keys = np.zeros(0, np.uint64)
         self._rows_of_pool: Flags = np.zeros((0, 0), np.bool_)
         self._kinds: Keys = np.zeros(0, np.uint64)
@@ -95,6 +95,10 @@ class Outlook:
         if self.of is not mix.classes and self.of != mix.classes:
             return False
         return card_mib is None or all(card_mib(*kind) == mib for kind, mib in self.card_mib.items())
+
+    def successor(self, mix: Mix, card_mib: CardMib) -> "Outlook":
+        """The same rule on another mix. It takes over what is known of the nodes: end the use of this one."""
+        return Outlook(self.rule, mix, card_mib, self._free)
 
     # --- a trial ---------------------------------------------------------------------------------
 
@@ -358,9 +362,11 @@ def outlook_of(trial: Trial, rule: Rule) -> Outlook:
 
     weights = trial.scratch.get(rule.name)
     outlook = known.get(rule.name)
-    if not isinstance(outlook, Outlook) or not outlook.serves(mix, None if weights else mib):
-        outlook = known[rule.name] = Outlook(rule, mix, mib)
-        weights = None
+    if not isinstance(outlook, Outlook):
+        outlook, weights = Outlook(rule, mix, mib), None
+    elif not outlook.serves(mix, None if weights else mib):
+        outlook, weights = outlook.successor(mix, mib), None
+    known[rule.name] = outlook
     if not isinstance(weights, Weights):
         outlook.find_kinds(trial)
         weights = trial.scratch[rule.name] = outlook.weights(trial)
