@@ -100,6 +100,8 @@ class Machine:
     mode: str = "fifo"
     boxes: dict[str, Box] = field(default_factory=dict)
     running: list[Running] = field(default_factory=list)
+    counted: dict[str, int] = field(default_factory=dict)
+    """What the agent has told of each box, in ns."""
 
     def __post_init__(self) -> None:
         self.peers.mkdir(parents=True)
@@ -314,21 +316,33 @@ class Machine:
             time.sleep(0.05)
 
     def agent(self, seconds: float, step_s: float = 0.5) -> None:
-        """Does what a node agent does: tells each page what the driver counted, in whole percents."""
-        counted = dict.fromkeys(self.boxes, 0)
+        """Does what a node agent does: tells each page what the driver counted, in whole percents.
+
+        A program that has no processor logs late what ran meanwhile: a second back it is counted again.
+        """
         before_ns = time.monotonic_ns()
+        known = self._busy_ns(before_ns - SECOND_NS, before_ns)
         until_ns = before_ns + int(seconds * SECOND_NS)
         while before_ns < until_ns:
             time.sleep(step_s)
             now_ns = time.monotonic_ns()
-            used = self.used(before_ns, now_ns)
+            busy = self._busy_ns(before_ns - SECOND_NS, now_ns)
             for name in self.boxes:
-                pids = {one.process.pid for one in self.running if one.box.name == name}
-                busy_ns = sum(one.busy_ns for (pid, card), one in used.items() if pid in pids and card == 0)
-                counted[name] += round(100 * busy_ns / (now_ns - before_ns)) * (now_ns - before_ns) // 100
+                percent = 100 * (busy[name] - known.get(name, 0)) / (now_ns - before_ns)
+                counted = self.counted.get(name, 0) + round(percent) * (now_ns - before_ns) // 100
+                self.counted[name] = counted
                 with (self.peers / name).open("r+b", buffering=0) as page:
-                    os.pwrite(page.fileno(), struct.pack("<QQ", counted[name], now_ns), abi.measured_at(0))
-            before_ns = now_ns
+                    os.pwrite(page.fileno(), struct.pack("<QQ", counted, now_ns), abi.measured_at(0))
+            known, before_ns = self._busy_ns(now_ns - SECOND_NS, now_ns), now_ns
+
+    def _busy_ns(self, from_ns: int, to_ns: int) -> dict[str, int]:
+        """By box, what its programs took of the first card."""
+        found = dict.fromkeys(self.boxes, 0)
+        used = self.used(from_ns, to_ns)
+        for one in self.running:
+            took = used.get((one.process.pid, 0))
+            found[one.box.name] = found.get(one.box.name, 0) + (took.busy_ns if took else 0)
+        return found
 
     def together(self, programs: Iterable[Running], timeout_s: float = 60) -> list[dict[str, Any]]:
         """Begins them all and waits for their ends."""
