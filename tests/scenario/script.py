@@ -67,7 +67,8 @@ After every command the invariants are checked. The commands::
                                             most 2 of them go to a node, n1 is left out, and others had gone
                                             for it
     setting reclaim-by-weight | setting no-reclaim | setting moves
-                                            the controller runs with this option (also moves-off, moves-empty)
+                                            the controller runs with this option (also moves-off, moves-empty,
+                                            high-apart)
     tick 30                                 seconds pass
     cards | pods g                          who is where
 """
@@ -384,6 +385,7 @@ class Script:
         changes: dict[str, dict[str, Any]] = {
             "reclaim-by-weight": {"reclaim_by_weight": True},
             "no-reclaim": {"reclaim": False},
+            "high-apart": {"high_apart": True},
             "moves": {"moving": Moving(for_waiting=True)},
             "moves-off": {"moving": Moving()},
             "moves-empty": {"moving": Moving(for_waiting=True, for_empty=True, after_s=60.0)},

@@ -164,6 +164,11 @@ def _add_growth(parser: argparse.ArgumentParser) -> None:
 
 def _add_placement(parser: argparse.ArgumentParser) -> None:
     """What nodes are near each other, and which are filled first."""
+    parser.add_argument(
+        "--high-apart",
+        action="store_true",
+        help="class high and low gangs of several pods, whose launches are not held, share no card",
+    )
     parser.add_argument("--binpack", choices=BINPACK_RULES, default=Policy().binpack, help=_BINPACK)
     parser.add_argument(
         "--measured-use",
@@ -329,6 +334,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         preemption=not flags.no_preemption,
         reclaim=not flags.no_reclaim,
         reclaim_by_weight=flags.reclaim_by_weight,
+        high_apart=flags.high_apart,
         replacement_hold_s=flags.replacement_hold_s,
         suspended_hold_s=max(0.0, flags.suspended_hold_s),
         min_runtime_s=max(0.0, flags.min_runtime_s),

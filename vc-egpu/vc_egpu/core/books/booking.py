@@ -11,6 +11,8 @@ from vc_egpu.core.model.resources import AMOUNT_LIMIT, clamp, slot_resource
 HostPort = tuple[str, str, int]
 TURNS = 1 << 20
 """Such shares count so much in the column of shares that stand alone: more than a card has sharers."""
+OF_HIGH, OF_SEVERAL = 1, 1 << 20
+"""What shares of class high, and of low gangs of several pods, count in the column of sides."""
 
 
 class Seat(NamedTuple):
@@ -31,6 +33,8 @@ class Seat(NamedTuple):
     """1 for a whole card or a native one, :data:`TURNS` for one that is taken in turns."""
     asleep: int = 0
     """1 for a suspended one: it does not count where a share must be alone on the card."""
+    side: int = 0
+    """:func:`side_of` its pod."""
     slice: str = ""
     """Its template, where it is a slice of fixed size. It stays while its pod sleeps."""
     start: int = ANYWHERE
@@ -86,6 +90,21 @@ def cores_of(share_class: ShareClass, cores_percent: int) -> tuple[int, int]:
     return high, low
 
 
+def side_of(share_class: ShareClass, *, several: bool) -> int:
+    """On which side a pod's shares are, where operators keep high off low gangs of several pods.
+
+    ``several``: more than one pod of its gang has to run at once. 0: it is on neither.
+    """
+    if share_class is ShareClass.HIGH:
+        return OF_HIGH
+    return OF_SEVERAL if several and share_class is ShareClass.LOW else 0
+
+
+def takes_side(sides: int, side: int) -> bool:
+    """Whether among shares that count so much there is none of the other side than this."""
+    return not side or (sides < OF_SEVERAL if side == OF_HIGH else sides % OF_SEVERAL == 0)
+
+
 def requests_of(shape: PodShape) -> tuple[int, int, int, int]:
     """The four requests every node counts, clamped; a pod always takes one of its node's pods."""
     requests = shape.requests
@@ -116,14 +135,14 @@ def as_it_stands(booking: Booking, pod: Pod) -> Booking:
     return booking
 
 
-def seat_of(col: int, share: Share, share_class: ShareClass) -> Seat:
-    """The seat that a share takes; amounts below zero count as zero."""
+def seat_of(col: int, share: Share, share_class: ShareClass, *, several: bool = False) -> Seat:
+    """The seat that a share takes; amounts below zero count as zero. ``several``: see :func:`side_of`."""
     cores = min(max(share.cores_percent, 0), AMOUNT_LIMIT)
     high, low = cores_of(share_class, cores)
     memory_mib = clamp(share.memory_mib)
     physical_mib = min(clamp(share.on_card_mib), memory_mib)
     alone = TURNS if share.swap else int(share.whole or share.native)
     host_mib = memory_mib if share.swap and physical_mib < memory_mib else memory_mib - physical_mib
-    return Seat(
-        col, memory_mib, physical_mib, host_mib, cores, high, low, alone, slice=share.slice, start=share.start
-    )
+    side = side_of(share_class, several=several)
+    cut = side, share.slice, share.start
+    return Seat(col, memory_mib, physical_mib, host_mib, cores, high, low, alone, 0, *cut)

@@ -9,7 +9,8 @@ The rules of a card (memory in MiB, cores in percent of a card):
 - shares: at most the node's number of sharers;
 - a whole or native card stands alone, suspended shares aside;
 - on cards with a layout: slices only, as its table allows them together, or the whole card;
-- where high does not run over low: cores of all together, at most one card's.
+- where high does not run over low: cores of all together, at most one card's;
+- where operators say so: no share of class high next to one of a low gang of several pods.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from vc_egpu.core.books.booking import TURNS, HostPort, Seat, cores_of, requests_of, slots_of
+from vc_egpu.core.books.booking import (
+    OF_HIGH,
+    OF_SEVERAL,
+    TURNS,
+    HostPort,
+    Seat,
+    cores_of,
+    requests_of,
+    side_of,
+    slots_of,
+)
 from vc_egpu.core.books.ledger import EVERYBODY, Flags, Ints, Ledger
 from vc_egpu.core.layouts.catalogue import NO_LAYOUT
 from vc_egpu.core.layouts.table import ANYWHERE
@@ -57,6 +68,8 @@ class AskNeed(NamedTuple):
     physical_mib: int
     """The part of the memory that lies on the card; on a node that oversubscribes see :meth:`here`."""
     spill: bool = False
+    side: int = 0
+    """:func:`.booking.side_of` its pod."""
 
     def here(self, ratio_permille: int) -> "AskNeed":
         """The ask on a node with this memory ratio."""
@@ -101,6 +114,11 @@ class Need:
     """For each spread, by row: whether the node counts."""
 
     @property
+    def side(self) -> int:
+        """:func:`.booking.side_of` the pod; 0 without cards."""
+        return self.asks[0].side if self.asks else 0
+
+    @property
     def uses_cards(self) -> bool:
         """Whether pods of this shape are pinned."""
         return bool(self.asks)
@@ -136,9 +154,10 @@ class Need:
         return total
 
 
-def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass) -> Need:
-    """Translate a shape; cheap, but worth keeping per shape and class."""
-    asks = []
+def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass, *, several: bool = False) -> Need:
+    """Translate a shape; cheap, but worth keeping per shape and class. ``several``: of its gang more than one
+    pod has to run at once."""
+    asks, side = [], side_of(share_class, several=several)
     for ask in shape.asks:
         high, low = cores_of(share_class, ask.cores_percent)
         kind = ledger.kind_of(ask.model, Mode.NATIVE if ask.native else Mode.SHARED)
@@ -155,6 +174,7 @@ def need_of(ledger: Ledger, shape: PodShape, share_class: ShareClass) -> Need:
                 alone,
                 clamp(ask.memory_mib),
                 ask.spill and not alone,
+                side,
             )
         )
     requests = shape.requests
@@ -218,6 +238,9 @@ def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Rows) -> tuple[Ints, 
     fits = (ledger.kind[rows] == ask.kind) & ledger.usable[rows]
     awake = ledger.sharers[rows] - ledger.asleep[rows] if ask.ask.swap else 0
     fits &= ledger.alone[rows] == TURNS * awake
+    if ledger.apart and ask.side:
+        sides = ledger.sides[rows]
+        fits &= sides < OF_SEVERAL if ask.side == OF_HIGH else sides % OF_SEVERAL == 0
     if ledger.cuts and not ask.ask.slice:
         states = ledger.slices[rows]
         fits &= ledger.cuts.catalogue.whole[states] if ask.ask.whole else states == NO_LAYOUT
@@ -517,6 +540,7 @@ def seats_of(
             TURNS if ask.ask.swap else int(ask.alone),
             slice=ask.ask.slice,
             start=begins.get((position, col), ANYWHERE),
+            side=ask.side,
         )
         for position, (general, cols) in enumerate(zip(need.asks, assignment, strict=True))
         for ask in (general.here(ratio_permille),)

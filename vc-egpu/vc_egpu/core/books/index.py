@@ -368,12 +368,18 @@ class Index:
         """The class that a pod runs with. Where that is not known it blocks both sums of cores."""
         return class_of(pod, self.gangs.get(pod.gang or ""), ShareClass.UNSET)
 
+    def is_of_several(self, pod: Pod) -> bool:
+        """Whether more than one pod of its gang has to run at once; not where the gang is gone."""
+        gang = self.gangs.get(pod.gang or "")
+        return gang is not None and gang.min_member > 1
+
     def _book_pod(self, uid: PodUid) -> None:
         pod = self.pods[uid]
         if pod.node is None:
             return
         shares = [share for _, share in pod.shares]
-        booking = self.ledger.booking(pod.node, pod.shape, shares, self.class_of(pod))
+        share_class, several = self.class_of(pod), self.is_of_several(pod)
+        booking = self.ledger.booking(pod.node, pod.shape, shares, share_class, several=several)
         if booking is not None:
             self.bookings[uid] = booking = as_it_stands(booking, pod)
             self.ledger.add(booking)
@@ -428,7 +434,7 @@ class Index:
         _list_if(self.moved, gang.key, when=gang.move is not None)
         if gang.uid in self.moves_of_gone:
             self.set_moves_of_gone({uid: m for uid, m in self.moves_of_gone.items() if uid != gang.uid})
-        if other:
+        if other or (before is not None and before.min_member != gang.min_member):
             self._recount_pods(gang.key)
         self.planned.enter(gang)
 

@@ -13,7 +13,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vc_egpu.core.books.booking import TURNS, Booking, HostPort, Seat, requests_of, seat_of, slots_of
+from vc_egpu.core.books.booking import (
+    OF_SEVERAL,
+    TURNS,
+    Booking,
+    HostPort,
+    Seat,
+    requests_of,
+    seat_of,
+    slots_of,
+)
 from vc_egpu.core.books.marks import Domains, Marks
 from vc_egpu.core.layouts.cuts import Cuts
 from vc_egpu.core.layouts.table import Held
@@ -77,8 +86,10 @@ class Ledger:
     cores in percent of a card, node resources as in :class:`Booking`. Rows of removed nodes are reused
     and look like closed nodes without cards. ``flat``: cards on which high does not run over low.
     ``cuts``: slices of fixed size; ``slices`` is each card's state by its catalogue, 0 without a layout.
+    ``sides``: by card, the sides of its shares (:func:`.booking.side_of`), which matter where ``apart`` is.
     """
 
+    apart = False
     _most_free: tuple[int, ...] | None = None
     signature = 0
     """A sum over all that is booked: while nodes are the same, equal sums are equal ledgers."""
@@ -112,7 +123,7 @@ class Ledger:
         self.sharers: Ints = np.zeros(cards, np.int64)
         """All shares, suspended ones too: ``asleep`` counts those."""
         self.asleep: Ints = np.zeros(cards, np.int64)
-        self.alone, self.slices = np.zeros(cards, np.int64), np.zeros(cards, np.int64)
+        self.alone, self.slices, self.sides = (np.zeros(cards, np.int64) for _ in range(3))
         self.row_memory: Ints = np.zeros(_FIRST_ROWS, np.int64)
         """Sum of ``memory_used`` over the row, as the next three: to order nodes without looking at cards."""
         self.row_cores: Ints = np.zeros(_FIRST_ROWS, np.int64)
@@ -320,7 +331,13 @@ class Ledger:
     # --- bookings --------------------------------------------------------------------------------
 
     def booking(
-        self, node: NodeName, shape: PodShape | None, shares: Iterable[Share], share_class: ShareClass
+        self,
+        node: NodeName,
+        shape: PodShape | None,
+        shares: Iterable[Share],
+        share_class: ShareClass,
+        *,
+        several: bool = False,
     ) -> Booking | None:
         """What a pod of this shape with these shares takes; None where the node is not known.
 
@@ -332,7 +349,9 @@ class Ledger:
             return None
         columns = self.columns[row]
         seats = tuple(
-            seat_of(columns[share.card], share, share_class) for share in shares if share.card in columns
+            seat_of(columns[share.card], share, share_class, several=several)
+            for share in shares
+            if share.card in columns
         )
         if shape is None:
             return Booking(row, (0, 0, 0, 0), seats)
@@ -382,7 +401,7 @@ class Ledger:
             if seat.slice:
                 self.cuts.cut(where, seat.col, Held(seat.slice, seat.start), sign, self.slices)
         row, col, *signed = np.array(seats, np.int64).T
-        memory, physical, host, cores, high, low, alone, asleep = (sign * amounts for amounts in signed)
+        memory, physical, host, cores, high, low, alone, asleep, side = (sign * parts for parts in signed)
         self.stretched = self.stretched or bool(host.any() or asleep.any())
         cards = row * self.kind.shape[1] + col
         for column, amounts in (
@@ -394,13 +413,10 @@ class Ledger:
             (self.sharers, np.full_like(col, sign)),
             (self.alone, alone),
             (self.asleep, asleep),
+            (self.sides, side),
         ):
             np.add.at(column.reshape(-1), cards, amounts)
-        for column, amounts in (
-            (self.host_used, host),
-            (self.row_memory, memory),
-            (self.row_cores, cores),
-        ):
+        for column, amounts in ((self.host_used, host), (self.row_memory, memory), (self.row_cores, cores)):
             np.add.at(column, row, amounts)
 
     def _apply(self, booking: Booking, sign: int) -> None:
@@ -415,6 +431,7 @@ class Ledger:
             self.low_cores[row, col] += sign * seat.low
             self.sharers[row, col] += sign
             self.alone[row, col] += sign * seat.alone
+            self.sides[row, col] += sign * seat.side
             if seat.slice:
                 self.cuts.cut(row, col, Held(seat.slice, seat.start), sign, self.slices)
             if seat.host_mib or seat.asleep:
@@ -490,6 +507,8 @@ class Ledger:
             cards &= ~self.flat[rows] | (self.all_cores[rows] <= FULL_CORES_PERCENT)
         if self.cuts:
             cards &= ~self.cuts.catalogue.full[self.slices[rows]]
+        if self.apart:
+            cards &= (self.sides[rows] < OF_SEVERAL) | (self.sides[rows] % OF_SEVERAL == 0)
         host = self.host_used[rows] <= self.host_cap[rows]
         return np.asarray(cards.all(axis=1) & (self.used[rows] <= self.cap[rows]).all(axis=1) & host)
 
@@ -565,7 +584,7 @@ class Ledger:
 
 BOOKED: Final = (
     "memory_used", "physical_used", "high_cores", "low_cores", "all_cores", "sharers", "asleep", "alone",
-    "host_used", "used", "row_memory", "row_cores", "states", "slices",
+    "host_used", "used", "row_memory", "row_cores", "states", "slices", "sides",
 )  # fmt: skip
 """Columns that bookings change: each copy has its own."""
 _FACTS: Final = (
@@ -574,5 +593,5 @@ _FACTS: Final = (
 )  # fmt: skip
 _PER_CARD: Final = frozenset({
     "kind", "usable", "memory_cap", "memory_used", "physical_cap", "physical_used", "high_cores", "low_cores",
-    "all_cores", "sharers", "asleep", "alone", "flat", "slices",
+    "all_cores", "sharers", "asleep", "alone", "flat", "slices", "sides",
 })  # fmt: skip

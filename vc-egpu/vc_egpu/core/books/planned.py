@@ -149,7 +149,8 @@ class PlannedMembers:
         if placement.node is None:
             return
         shares = [share for _, share in placement.shares]
-        booking = self._ledger.booking(placement.node, shape, shares, gang.share_class)
+        several = gang.min_member > 1
+        booking = self._ledger.booking(placement.node, shape, shares, gang.share_class, several=several)
         if booking is not None:
             booking = booking.to_come()
             self._ledger.add(booking)

@@ -312,6 +312,11 @@ class CardSupply:
     free_for: int
     """Members for which the cards alone would be enough, on all nodes."""
     named: NamedCards | None
+    off_for: int = 0
+    """Further members for which cards would be enough, did operators not keep high and low gangs of several
+    pods apart."""
+    off_low: bool = False
+    """Such low gangs are on these cards, and the members are of class high; else the other way round."""
     apart_for: int = 0
     """Members for which free cards would be enough, if any cards of a node could go together."""
     no_place: int = 0

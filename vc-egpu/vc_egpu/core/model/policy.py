@@ -129,6 +129,8 @@ class Policy:
     """Whether queues take back what they deserve. False: ``deserved`` orders, and no more."""
     reclaim_by_weight: bool = False
     """Whether a queue that names nothing of a model takes back, and gives back, by its weight."""
+    high_apart: bool = False
+    """True: high goes on no card with a low gang of several pods, and such gangs on none with high."""
     replacement_hold_s: float = 60.0
     """How long a running gang keeps a failed member's cards for the replacement."""
     suspended_hold_s: float = 60.0

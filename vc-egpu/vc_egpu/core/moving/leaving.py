@@ -37,7 +37,8 @@ def has_other(trial: Trial, view: GangView) -> bool:
 
 def _finds_places(trial: Trial, view: GangView, alike: Sequence[Member]) -> bool:
     need = trial.need_in(view, alike[0])
-    mark = (_OTHER, alike[0].shape_id, need.share_class, view.gang.blocked_nodes, need.packed, len(alike))
+    kind = (alike[0].shape_id, need.share_class, need.side)
+    mark = (_OTHER, *kind, view.gang.blocked_nodes, need.packed, len(alike))
     known = trial.scratch.get(str(mark))
     if not isinstance(known, bool):
         mask = trial.mask(view.gang, need.shape)

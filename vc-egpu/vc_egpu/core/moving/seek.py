@@ -95,7 +95,7 @@ def _is_enough_free(trial: Trial, view: GangView) -> bool:
     ledger = trial.ledger
     asked: dict[int, int] = {}
     for member in next(ready.cores(view)):
-        for ask in trial.need(member, view.gang.share_class).asks:
+        for ask in trial.need(member, view.gang).asks:
             asked[ask.kind] = asked.get(ask.kind, 0) + ask.cards * ask.memory_mib
     free = np.maximum(ledger.memory_cap - ledger.memory_used, 0)
     return all(int(free[(ledger.kind == kind) & ledger.usable].sum()) >= mib for kind, mib in asked.items())

@@ -147,7 +147,7 @@ def _bookings(trial: Trial, view: GangView, move: Move) -> dict[str, Booking]:
 def _entries(trial: Trial, view: GangView, move: Move) -> list[PlannedMember]:
     """Its new places, each with a member that takes as much."""
     members = [*view.waiting, *leaving_members(trial, view, move.pods)]
-    needs = [(member, trial.need(member, view.gang.share_class)) for member in members]
+    needs = [(member, trial.need(member, view.gang)) for member in members]
 
     def takes(place: MemberPlacement) -> Member | None:
         return next((member for member, need in needs if _suits(need, place)), None)

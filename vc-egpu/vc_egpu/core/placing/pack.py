@@ -6,6 +6,7 @@ choice that keeps the most room is tried instead. So no policy refuses what fits
 """
 
 from collections.abc import Generator, Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 from vc_egpu.core.books.booking import TURNS
@@ -45,6 +46,7 @@ class Board:
             ledger.alone[row].tolist(),
             ledger.flat[row].tolist(),
             ledger.slices[row].tolist(),
+            ledger.sides[row].tolist() if ledger.apart else repeat(0, ledger.kind.shape[1]),
             strict=True,
         )
         self.slots = [
@@ -63,6 +65,7 @@ class Board:
                 slices,
                 catalogue,
                 alone // TURNS,
+                sides,
             )
             for col, (
                 kind,
@@ -77,6 +80,7 @@ class Board:
                 alone,
                 flat,
                 slices,
+                sides,
             ) in enumerate(columns)
             if kind >= 0
         ]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from vc_egpu.core.books.booking import takes_side
 from vc_egpu.core.books.capacity import AskNeed, Need
 from vc_egpu.core.books.ledger import Ledger
 from vc_egpu.core.layouts.catalogue import NO_LAYOUT, Catalogue
@@ -34,6 +35,8 @@ class Slot:
     """None: no card of the cluster has a layout."""
     swaps: int = 0
     """Shares on it that take turns."""
+    sides: int = 0
+    """What :func:`.booking.side_of` the shares is that were there before; 0 where no side keeps off."""
     before: list[tuple[str, int]] = field(default_factory=list)
     """What was seated here on paper, the last behind: (template, the state before)."""
 
@@ -44,6 +47,7 @@ class Slot:
         if self.memory_mib < ask.memory_mib or self.physical_mib < ask.physical_mib:
             return False
         mixed = self.swaps != (self.sharers if ask.ask.swap else 0)
+        mixed = mixed or (self.sides > 0 and not takes_side(self.sides, ask.side))
         if mixed or (ask.alone and self.sharers) or (self.flat and self.calm < ask.cores_percent):
             return False
         if self.catalogue is not None and not self._cuts(ask, self.catalogue):
@@ -131,6 +135,7 @@ class Slot:
             self.flat,
             self.slices,
             self.swaps,
+            self.sides,
         )
 
 

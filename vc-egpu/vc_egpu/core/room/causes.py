@@ -82,7 +82,7 @@ def spares(trial: Trial, view: GangView) -> bool:
     newer = [trial.ledger.rows[name] for name, node in trial.index.nodes.items() if node.created > since]
     members = {member.shape_id: member for member in view.waiting if member.shape.asks}
     for member in members.values() if newer else ():
-        need = trial.need(member, view.gang.share_class)
+        need = trial.need(member, view.gang)
         open_to_it = candidates(trial.ledger, need, trial.mask(view.gang, member.shape))
         if not set(newer).isdisjoint(open_to_it.tolist()):
             return False

@@ -97,7 +97,7 @@ class Prey:
         """Whether each of the gang's groups by itself would find its places without them."""
         for group in groups:
             one, blocked = group.members[0], view.gang.blocked_nodes
-            mark = (one.shape_id, group.need.share_class, blocked, len(group.members))
+            mark = (one.shape_id, group.need.share_class, group.need.side, blocked, len(group.members))
             known = self._answers.get(mark)
             if known is None:
                 trial.effort.placed(1, len(trial.index.nodes))

@@ -253,7 +253,10 @@ def _cards(trial: Trial, pod: Pod, shape: PodShape) -> str:
     if not any(_grown(pod, shape)) or pod.node is None:
         return ""
     shares, share_class = _shares(trial, pod, shape), trial.index.class_of(pod)
-    after = trial.ledger.booking(pod.node, shape, (share for _, share in shares), share_class)
+    several = trial.index.is_of_several(pod)
+    after = trial.ledger.booking(
+        pod.node, shape, (share for _, share in shares), share_class, several=several
+    )
     if before is None or after is None:
         return f"its node {pod.node} is not known"
     trial.rebook(pod.uid, after)

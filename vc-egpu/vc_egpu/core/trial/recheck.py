@@ -5,7 +5,7 @@ from collections.abc import Container
 import numpy as np
 
 from vc_egpu.core.books.between import Rules
-from vc_egpu.core.books.booking import Booking
+from vc_egpu.core.books.booking import Booking, takes_side
 from vc_egpu.core.books.capacity import Need, by_number, port_conflict
 from vc_egpu.core.books.ledger import Flags
 from vc_egpu.core.model.gangs import GangView, PlannedMember
@@ -28,7 +28,8 @@ def booking_of(trial: Trial, view: GangView, entry: PlannedMember) -> Booking | 
         return None
     shape = entry.member.shape if entry.member is not None else None
     shares = [share for _, share in entry.placement.shares]
-    return trial.ledger.booking(entry.placement.node, shape, shares, view.gang.share_class)
+    several = view.gang.min_member > 1
+    return trial.ledger.booking(entry.placement.node, shape, shares, view.gang.share_class, several=several)
 
 
 def why_closed(trial: Trial, view: GangView, entry: PlannedMember) -> str:
@@ -92,6 +93,9 @@ def cards_hold(trial: Trial, booking: Booking) -> bool:
     # A sum that is too high on a card of which this member takes no cores is not its concern.
     high |= ~_taken(cols, {seat.col for seat in booking.seats if seat.high})
     low |= ~_taken(cols, {seat.col for seat in booking.seats if seat.low})
+    if ledger.apart:
+        sides = {(seat.col, seat.side) for seat in booking.seats}
+        crowd &= all(takes_side(int(ledger.sides[row, col]), side) for col, side in sides)
     return bool((memory & physical & crowd & high & low).all())
 
 
@@ -112,7 +116,7 @@ def _rest(trial: Trial, view: GangView, entry: PlannedMember) -> str:
     row = trial.ledger.rows.get(entry.placement.node) if entry.placement.node is not None else None
     if entry.member is None or row is None:
         return ""
-    need = trial.need(entry.member, view.gang.share_class)
+    need = trial.need(entry.member, view.gang)
     ledger = trial.ledger
     free = (ledger.cap[row] - ledger.used[row]).tolist()
     full = any(request and amount < request for amount, request in zip(free, need.requests, strict=True))

@@ -72,6 +72,7 @@ class Trial:
         self.policy = policy
         self.now = now
         self.ledger: Ledger = index.ledger.copy(index.take_spare())
+        self.ledger.apart = policy.high_apart
         self.effort = Effort()
         self.leaving: dict[PodUid, None] = {}
         """Victims of plans in force and of this decision: no other gang may have them."""
@@ -83,7 +84,7 @@ class Trial:
         """What pods took awake and would take suspended: asked again and again."""
         self.claims = Claims(index)
         self._use: dict[QueueName, dict[str, int]] = {}
-        self._needs: dict[tuple[int, ShareClass], Need] = {}
+        self._needs: dict[tuple[int, ShareClass, bool], Need] = {}
         self.notes: dict[object, tuple[int, object]] = {}
         """What the search for victims keeps for the next gang of the same decision."""
         self.scratch: dict[str, object] = {}
@@ -174,12 +175,12 @@ class Trial:
 
     # --- shapes --------------------------------------------------------------------------------------
 
-    def need(self, member: Member, share_class: ShareClass) -> Need:
-        """The member's shape in the ledger's terms; equal shapes once."""
-        key = (member.shape_id, share_class)
+    def need(self, member: Member, gang: Gang) -> Need:
+        """The shape of a member of this gang in the ledger's terms; equal shapes once."""
+        key = (member.shape_id, gang.share_class, gang.min_member > 1)
         need = self._needs.get(key)
         if need is None:
-            need = capacity.need_of(self.ledger, member.shape, share_class)
+            need = capacity.need_of(self.ledger, member.shape, gang.share_class, several=key[2])
             if member.shape.neighbours.spreads:
                 need = replace(need, reach=self.index.reach(member.shape))
             self._needs[key] = need
@@ -187,7 +188,7 @@ class Trial:
 
     def need_in(self, view: GangView, member: Member) -> Need:
         """The same for a member of this gang, which may have only so many members on one node."""
-        need, most = self.need(member, view.gang.share_class), view.gang.most_per_node
+        need, most = self.need(member, view.gang), view.gang.most_per_node
         if not most:
             return need
         mark = members_of(view.gang.key)
@@ -308,7 +309,8 @@ class Trial:
         if pod.node is None:
             return None
         shares = [share for _, share in pod.shares]
-        return self.ledger.booking(pod.node, pod.shape, shares, self.index.class_of(pod))
+        share_class, several = self.index.class_of(pod), self.index.is_of_several(pod)
+        return self.ledger.booking(pod.node, pod.shape, shares, share_class, several=several)
 
     def rebook(self, uid: PodUid, booking: Booking) -> None:
         """Book this for a pod instead of what is booked for it."""

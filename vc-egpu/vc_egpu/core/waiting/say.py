@@ -330,6 +330,9 @@ def _named(named: findings.NamedCards) -> str:
 def _no_set(cards: findings.CardSupply) -> list[str]:
     """Where cards are free and may not be taken as they are."""
     found = []
+    if cards.off_for:
+        there = "low gangs of several pods" if cards.off_low else "high"
+        found.append(f"cards with {there} have room for {cards.off_for} more, and --high-apart forbids that")
     if cards.apart_for:
         found.append(
             f"there, free cards would be enough for {cards.apart_for}, but not in a set that may go together"

@@ -9,6 +9,7 @@ import numpy as np
 
 from vc_egpu.core.books import fit
 from vc_egpu.core.books.between import places_for
+from vc_egpu.core.books.booking import OF_HIGH
 from vc_egpu.core.books.capacity import (
     MANY,
     AskNeed,
@@ -207,7 +208,8 @@ def _places(trial: Trial, view: GangView, group: Group, ledger: Ledger | None = 
     if group.need.is_wide or view.gang.most_per_node:
         return places_for(ledger, group.need, group.mask, len(group.members))
     blocked, one = view.gang.blocked_nodes, group.members[0]
-    note = ("places", ledger.signature, one.shape_id, group.need.share_class, blocked)
+    kind = (one.shape_id, group.need.share_class, group.need.side)
+    note = ("places", ledger.signature, ledger.apart, *kind, blocked)
     _, known = trial.notes.get(note, (0, None))
     if not isinstance(known, int):
         known = places_for(ledger, group.need, group.mask, len(group.members))
@@ -248,10 +250,18 @@ def _supply(ledger: Ledger, group: Group, by_cards: Ints) -> CardSupply | None:
         nodes,
         free_for,
         _named(ledger, group),
+        off_for=_kept_off(ledger, group) - free_for if ledger.apart else 0,
+        off_low=group.need.side == OF_HIGH,
         apart_for=any_set - free_for,
         no_place=_without_place(ledger, group, cut) if cut is not None else 0,
         slice=cut.ask.slice if cut is not None else "",
     )
+
+
+def _kept_off(ledger: Ledger, group: Group) -> int:
+    """For how many of these members the cards alone would be enough without the rule of sides."""
+    asks = tuple(ask._replace(side=0) for ask in group.need.asks)
+    return int(_by_cards(ledger, replace(group, need=replace(group.need, asks=asks))).sum())
 
 
 def _without_place(ledger: Ledger, group: Group, ask: AskNeed) -> int:
