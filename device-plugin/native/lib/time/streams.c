@@ -121,11 +121,13 @@ void egpu_stream_start(struct egpu_launch *launch) {
     launch->began_ns = egpu_now_ns();
     if (launch->row != NULL && !full(launch->row))
         launch->start = egpu_event_take(launch->real, launch->context, true);
-    if (launch->start != NULL && launch->real->cuEventRecord(launch->start, launch->stream) != CUDA_SUCCESS) {
+    const bool good = launch->start == NULL || launch->real->cuEventRecord(launch->start, launch->stream) == CUDA_SUCCESS;
+    const int64_t asked_ns = launch->began_ns;
+    launch->began_ns = egpu_now_ns();
+    if (launch->start != NULL && (!good || launch->began_ns - asked_ns >= HOST_NS)) { /* its stamp may be that old */
         egpu_event_give(launch->context, launch->start, true);
         launch->start = NULL;
     }
-    launch->began_ns = egpu_now_ns();
 }
 
 /* What lies between the two events besides the unit, where the card was idle before; < 0: nobody can tell. */
