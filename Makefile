@@ -141,10 +141,20 @@ toolchain-long: venv ## build what `make toolchain` builds, and Prometheus, Aler
 stream-parts: venv ## fetch Kafka and Flink for tests of the stream, into your cache folder (1 GB; Java and Maven)
 	@PYTHON=$(VENV)/bin/python tests/stream/parts/fetch.sh "$${VC_EGPU_CACHE:-$$HOME/.cache/vc-egpu}/stream"
 
+# Operators whose Jobs are gangs. They are large, so `make test-long` leaves out the stories of those that are not built.
+OPERATORS := training-operator kuberay jobset trainer kueue
+.PHONY: toolchain-operators
+toolchain-operators: venv ## build operators of others, for `make test-operators` and `make test-long`: docs/local-cluster.md
+	@$(PY) -m localcluster build $(OPERATORS:%=--with %)
+
+.PHONY: test-operators
+test-operators: root toolchain toolchain-operators native image ## run the stories of Jobs of other operators, which are built first
+	VC_EGPU_LONG=1 $(PYTEST) e2e/test_operators.py -v -rs --durations 15
+
 test-long: root toolchain-long stream-parts native image ## run all tests: also all crash points, 10,000 oracle cases, 20 identity rounds
 	VC_EGPU_LONG=1 $(PYTEST) tests -n $(WORKERS) -m "not calm"
 	VC_EGPU_LONG=1 $(PYTEST) tests/unit/native -m calm --reruns 2
-	VC_EGPU_DURATIONS=e2e/slices/durations.json VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800
+	VC_EGPU_DURATIONS=e2e/slices/durations.json VC_EGPU_LONG=1 $(PYTEST) e2e -m "not volcano" --timeout 1800 -rs
 
 # What another version may take otherwise: manifests, policies, the kubelet's side. VC_EGPU_KUBERNETES names another
 # version to any target, VC_EGPU_KUBELET one for the nodes alone, VC_EGPU_CONTAINERD theirs: docs/local-cluster.md.

@@ -1,5 +1,7 @@
 """Two members with a card each, as a team writes them for each operator. Plain documents, low priority."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from outcomes.workload import container, pod_spec, shares
@@ -10,10 +12,30 @@ UNTIL_KILLED: Final = "while :; do sleep 0.2; done"
 """Ends with an error when it is evicted, as training does."""
 _LOW: Final = {names.PRIORITY: "low"}
 KUEUES_QUEUE: Final = "team"
+"""And its ClusterQueue, of which all teams take."""
 
 
-def _template(name: str, limits: Json, queue: str = "", **more: Any) -> Json:
-    annotations = {**_LOW, **({names.QUEUE_NAME: queue} if queue else {})}
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of work of an operator's."""
+
+    name: str
+    """For kubectl."""
+    cards: tuple[int, ...]
+    """Of each member, the fewest first."""
+    document: Callable[[str, str], Json]
+    """Of a name and a queue."""
+    before: Callable[[str], tuple[Json, ...]] = lambda _queue: ()
+    """What a platform team makes for a queue."""
+
+    @property
+    def members(self) -> int:
+        """Pods with and without cards."""
+        return len(self.cards)
+
+
+def _template(name: str, limits: Json, annotations: Json | None = None, **more: Any) -> Json:
+    annotations = {**_LOW, **(annotations or {})}
     spec = pod_spec(container(name, limits, UNTIL_KILLED), **more)
     return {"metadata": {"annotations": annotations}, "spec": spec}
 
@@ -60,7 +82,9 @@ def ray_cluster(name: str, queue: str) -> Json:
 
 
 def batch_job(name: str, queue: str) -> Json:
-    """Two pods of a batch Job, which Kueue holds back until its own quota has room."""
+    """Two pods of a batch Job, which Kueue holds back until its own quota has room. They are a gang by
+    annotation: otherwise each is admitted by itself."""
+    gang = {names.QUEUE_NAME: queue, names.GROUP_MIN_MEMBER: "2"}
     ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     return {
         "apiVersion": "batch/v1",
@@ -70,13 +94,13 @@ def batch_job(name: str, queue: str) -> Json:
             "parallelism": 2,
             "completions": 2,
             "podFailurePolicy": {"rules": [ignored]},
-            "template": _template("main", shares(), queue, restartPolicy="Never"),
+            "template": _template("main", shares(), gang, restartPolicy="Never"),
         },
     }
 
 
-def training_runtime(name: str, queue: str) -> Json:
-    """What a platform team offers for TrainJobs, with a gang by Volcano's PodGroup."""
+def training_runtime(queue: str) -> Json:
+    """What a platform team offers for TrainJobs of a queue, with a gang by Volcano's PodGroup."""
     ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     node = {
         "name": "node",
@@ -91,7 +115,7 @@ def training_runtime(name: str, queue: str) -> Json:
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainingRuntime",
-        "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "plain"}},
+        "metadata": {"name": queue, "labels": {"trainer.kubeflow.org/framework": "plain"}},
         "spec": {
             "mlPolicy": {"numNodes": 2},
             "podGroupPolicy": {"volcano": {}},
@@ -103,9 +127,9 @@ def training_runtime(name: str, queue: str) -> Json:
     }
 
 
-def train_job(name: str, runtime: str) -> Json:
-    """Two nodes of that runtime, for Trainer."""
-    reference = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": runtime}
+def train_job(name: str, queue: str) -> Json:
+    """Two nodes of the queue's runtime, for Trainer."""
+    reference = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": queue}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -114,20 +138,27 @@ def train_job(name: str, runtime: str) -> Json:
     }
 
 
-def kueues_queue(namespace: str) -> tuple[Json, ...]:
+def kueues_queue() -> tuple[Json, ...]:
     """A queue of Kueue's with as much as the cluster has."""
     api = "kueue.x-k8s.io/v1beta2"
     quota = {"cpu": "100", "memory": "100Gi", names.shared_resource("h20"): "8"}
     flavor = {"name": "cards", "resources": [{"name": k, "nominalQuota": v} for k, v in quota.items()]}
     groups = [{"coveredResources": list(quota), "flavors": [flavor]}]
-    queue = {"namespaceSelector": {}, "resourceGroups": groups}
+    name = {"name": KUEUES_QUEUE}
     return (
         {"apiVersion": api, "kind": "ResourceFlavor", "metadata": {"name": "cards"}},
-        {"apiVersion": api, "kind": "ClusterQueue", "metadata": {"name": namespace}, "spec": queue},
         {
             "apiVersion": api,
-            "kind": "LocalQueue",
-            "metadata": {"name": KUEUES_QUEUE, "namespace": namespace},
-            "spec": {"clusterQueue": namespace},
+            "kind": "ClusterQueue",
+            "metadata": name,
+            "spec": {"namespaceSelector": {}, "resourceGroups": groups},
         },
+        {"apiVersion": api, "kind": "LocalQueue", "metadata": name, "spec": {"clusterQueue": KUEUES_QUEUE}},
     )
+
+
+PYTORCH_JOB: Final = Kind("pytorchjob", (1, 1), pytorch_job)
+RAY_CLUSTER: Final = Kind("raycluster", (0, 1, 1), ray_cluster)
+"""Its head needs no card and is a member."""
+TRAIN_JOB: Final = Kind("trainjob", (1, 1), train_job, lambda queue: (training_runtime(queue),))
+BATCH_JOB: Final = Kind("job", (1, 1), batch_job, lambda _queue: kueues_queue())

@@ -9,7 +9,7 @@ from operators.install import Operator
 
 Json = dict[str, Any]
 _RBAC: Final = "rbac.authorization.k8s.io"
-_PARTS_OF_SHARES: Final = ("volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores")
+_PARTS_OF_SHARES: Final = ("volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores", "volcano.sh/vgpu-h20-")
 _POD_GROUPS: Final[Json] = {
     "apiGroups": ["scheduling.volcano.sh"],
     "resources": ["podgroups"],
@@ -35,10 +35,18 @@ def _knows_our_shares(document: Json) -> None:
         text = document["data"]["controller_manager_config.yaml"]
         settings = yaml.safe_load(text)
         settings["integrations"] = {"frameworks": ["batch/job"]}
-        settings["resources"] = {
-            "excludeResourcePrefixes": ["volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"]
-        }
+        settings["resources"] = {"excludeResourcePrefixes": list(_PARTS_OF_SHARES)}
         document["data"]["controller_manager_config.yaml"] = yaml.safe_dump(settings)
+
+
+def _looks_for_its_master(document: Json) -> None:
+    """The nslookup of today's busybox fails where one of several search domains has no such name."""
+    if document["kind"] == "Deployment":
+        pod = document["spec"]["template"]["spec"]
+        name = _INIT_CONTAINER["metadata"]["name"]
+        pod["volumes"].append({"name": name, "configMap": {"name": name}})
+        mount = {"name": name, "mountPath": "/etc/config", "readOnly": True}
+        pod["containers"][0]["volumeMounts"].append(mount)
 
 
 def _in_trainers_namespace(document: Json) -> None:
@@ -62,11 +70,29 @@ _CERTIFICATE: Final[Json] = {
     "kind": "Secret",
     "metadata": {"name": "kubeflow-trainer-webhook-cert", "namespace": _TRAINER},
 }
+_LOOKS: Final = "until nslookup {{.MasterAddr}} | grep -q ^Name; do sleep 0.2; done"
+_INIT_CONTAINERS: Final = [
+    {
+        "name": "init-pytorch",
+        "image": BUSYBOX_IMAGE,
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", _LOOKS],
+    }
+]
+_INIT_CONTAINER: Final[Json] = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "init-container", "namespace": "kubeflow"},
+    # The operator takes it for a template before it takes it for YAML.
+    "data": {"initContainer.yaml": yaml.safe_dump(_INIT_CONTAINERS)},
+}
 TRAINING: Final = Operator(
     "training-operator",
     ("manifests/overlays/standalone",),
     "kubeflow",
-    ("--gang-scheduler-name=volcano", f"--pytorch-init-container-image={BUSYBOX_IMAGE}"),
+    ("--gang-scheduler-name=volcano",),
+    more=(_INIT_CONTAINER,),
+    change=_looks_for_its_master,
 )
 KUBERAY: Final = Operator(
     "kuberay",
