@@ -1,11 +1,12 @@
 """The traces with departures: as dense as asked for, and measured after the warm-up only."""
 
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from unit.sim.test_openb import folder_of
-from vc_egpu.sim.churn import Hours, dense, measure
+from vc_egpu.sim.churn import Hours, dense, measure, some_nodes
 from vc_egpu.sim.table import TableError, pods_of
 
 
@@ -26,6 +27,16 @@ def test_overload_fills_the_cards_and_makes_pods_wait(tmp_path: Path) -> None:
     assert low["gpu_wait"] < high["gpu_wait"]
     assert low["allocation"] < high["allocation"] <= 100
     assert high["multi_gpu_wait_p99"] > 0
+
+
+def test_a_part_of_the_nodes_has_each_kind(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, random.Random(3), nodes=200)
+    whole = Counter(tuple(card.model for card in node.cards) for node in some_nodes(folder, 1, 1))
+    part = Counter(tuple(card.model for card in node.cards) for node in some_nodes(folder, 0.25, 1))
+    assert part.keys() == whole.keys()
+    assert all(count == max(1, round(whole[kind] / 4)) for kind, count in part.items())
+    names = [[node.name for node in some_nodes(folder, 0.25, seed)] for seed in (1, 1, 2)]
+    assert names[0] == names[1] != names[2]
 
 
 def test_pods_without_times_are_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Runs of small clusters: who waits for whom, who is evicted, what is counted."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -37,7 +38,7 @@ def test_a_gang_waits_until_all_of_it_fits(binpack: str) -> None:
     assert replay.waits == [(0, 1000, 0), (1, 1000, 0), (3, 1000, 7), (2, 2000, 9)]
     assert (replay.totals.finished, replay.world.now) == (4, 16)
     assert replay.totals.finished_gpu_s == 10 + 10 + 1 + 2 * 5
-    assert (replay.totals.held_milli, replay.waiting) == (0, {})
+    assert (replay.totals.held_milli, replay.waiting, replay.waiting_milli) == (0, {}, 0)
 
 
 def test_what_fits_nowhere_is_dropped_where_nothing_waits() -> None:
@@ -63,10 +64,32 @@ def test_rounds_bound_how_often_those_that_wait_are_tried() -> None:
     assert played(works, Terms(round_s=30)).waits[-1] == (0.5, 1000, 30.5)
 
 
+def test_nothing_else_comes_of_it_when_only_gangs_with_room_are_tried() -> None:
+    for seed in range(10):
+        dice = random.Random(seed)
+        works = [
+            work(
+                f"w{number:03}",
+                number * 3.0,
+                dice.choice([20, 60, 200]),
+                dice.choice([1, 1, 2]),
+                memory=make.H20_MIB // dice.choice([1, 2, 3]),
+                share_class=dice.choice(list(ShareClass)),
+            )
+            for number in range(80)
+        ]
+        terms = Terms(round_s=10, preemption=False)
+        runs = [played(works, replace(terms, only_with_room=only)) for only in (False, True)]
+        assert runs[0].waits == runs[1].waits, seed
+        assert runs[0].world.now == runs[1].world.now
+        assert max(wait for _, _, wait in runs[0].waits) > 20
+
+
 def test_a_run_may_end_before_its_work() -> None:
     replay = played([work("a", 0, 100, members=2), work("b", 1, 5)], Terms(until_s=50))
     assert replay.world.now == 50
     ((_, reason),) = replay.waiting.values()
+    assert replay.waiting_milli == 1000
     assert reason is Reason.WAITING_FOR_CARDS
 
 

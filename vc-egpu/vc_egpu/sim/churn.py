@@ -53,7 +53,7 @@ class _Means:
         self.waiting += self.waiting_milli * span_s
         self.last_s = now
         self.held_milli = replay.totals.held_milli
-        self.waiting_milli = sum(work.gpu_milli for work, _ in replay.waiting.values())
+        self.waiting_milli = replay.waiting_milli
 
     @property
     def span_s(self) -> float:
@@ -70,7 +70,7 @@ def measure(
     """
     name, load, seed = run
     hours = hours or Hours()
-    nodes = _some_nodes(folder, part, seed)
+    nodes = some_nodes(folder, part, seed)
     pods = pods_of(folder / f"pods-{name}.csv.gz")
     cards_milli = CARD_MILLI * sum(len(node.cards) for node in nodes)
     end_s = 3600 * (hours.warm_up + hours.measured)
@@ -78,6 +78,7 @@ def measure(
     terms = Terms(
         policy,
         round_s=hours.round_s,
+        only_with_room=True,
         mix=mix_of(pods) if policy in KNOWS_THE_MIX else None,
         preemption=False,
         until_s=end_s,
@@ -94,12 +95,20 @@ def measure(
     }
 
 
-def _some_nodes(folder: Path, part: float, seed: int) -> list[Node]:
+def some_nodes(folder: Path, part: float, seed: int) -> list[Node]:
+    """So many nodes of each kind, at least one: pods that name models find their part. Raises
+    :class:`TableError`."""
     nodes = sorted(nodes_of(folder / "nodes.csv.gz"), key=lambda node: node.name)
     dice = random.Random(seed)  # noqa: S311 - a simulation
-    order = list(range(len(nodes)))
-    dice.shuffle(order)
-    return renamed(nodes, order[: max(1, round(part * len(nodes)))])
+    kinds: dict[tuple[str, ...], list[int]] = {}
+    for number, node in enumerate(nodes):
+        kinds.setdefault(tuple(card.model for card in node.cards), []).append(number)
+    chosen: list[int] = []
+    for _, numbers in sorted(kinds.items()):
+        dice.shuffle(numbers)
+        chosen += numbers[: max(1, round(part * len(numbers)))]
+    dice.shuffle(chosen)
+    return renamed(nodes, chosen)
 
 
 def dense(pods: Sequence[PodRow], load_milli: float, end_s: float, seed: int) -> tuple[Work, ...]:

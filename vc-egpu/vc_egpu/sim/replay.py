@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
+from vc_egpu.core.books.capacity import need_of, places_up_to
 from vc_egpu.core.books.index import Index
 from vc_egpu.core.books.state import index_of
 from vc_egpu.core.model.cluster import Gang, NodeName, Pod, PodPhase, PodShape, Queue, plan_key
@@ -36,6 +37,9 @@ class Terms:
     """False: a gang that finds no place when it comes is dropped for ever."""
     round_s: float = 0.0
     """Gangs that wait are tried again once in so long at most; 0: whenever cards come free."""
+    only_with_room: bool = False
+    """Gangs that wait are not tried while no node has room for one of their pods. It is for long lines of
+    gangs that cannot make room for themselves. The reason why they wait is that of their last try."""
     mix: Mix | None = None
     """What usual work is, known beforehand; None: it is learned from the pods that come."""
     preemption: bool = True
@@ -75,6 +79,8 @@ class Replay:
         self.totals = Totals()
         self.waiting: dict[str, tuple[Work, Reason]] = {}
         """By key, with the reason of the last decision."""
+        self.waiting_milli = 0
+        """What all that wait ask for, in thousandths of a card."""
         self.waits: list[tuple[float, int, float]] = []
         """(arrival, thousandths of a card, seconds waited) of each gang that was admitted."""
         self.experience = Experience()
@@ -219,14 +225,29 @@ class Replay:
 
     def _next_in_line(self) -> list[str]:
         """The oldest gangs of each kind that wait. Where these find no place, younger ones find none."""
-        return [key for alike in self._alike.values() for key in islice(alike, _OLDEST)]
+        lines = self._alike.values()
+        if self._terms.only_with_room:
+            index = self.index
+            lines = [line for line in lines if self._has_room(index, self._works[next(iter(line))])]
+        return [key for line in lines for key in islice(line, _OLDEST)]
+
+    def _has_room(self, index: Index, work: Work) -> bool:
+        """Whether each kind of its pods fits somewhere."""
+        shapes = {id(shape): shape for _, _, shape in work.tasks}
+        for shape in shapes.values():
+            need = need_of(index.ledger, shape, work.share_class)
+            if not places_up_to(index.ledger, need, index.mask(shape), 1):
+                return False
+        return True
 
     def _wait(self, work: Work) -> None:
         self.waiting[work.key] = (work, Reason.WAITING_FOR_CARDS)
+        self.waiting_milli += work.gpu_milli
         self._alike.setdefault(_kind(work), {})[work.key] = None
 
     def _wait_no_more(self, key: str) -> Work:
         work, _ = self.waiting.pop(key)
+        self.waiting_milli -= work.gpu_milli
         alike = self._alike[_kind(work)]
         del alike[key]
         if not alike:
