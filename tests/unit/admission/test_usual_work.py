@@ -182,7 +182,7 @@ def test_what_cannot_be_read_or_written_stops_nobody() -> None:
 
 
 def test_the_operator_says_what_binpack_means() -> None:
-    assert parse([]).policy.binpack == FULLEST
-    assert parse(["--binpack", "ours"]).policy.binpack == OURS
+    assert parse([]).policy.binpack == OURS
+    assert parse(["--binpack", "fullest"]).policy.binpack == FULLEST
     with pytest.raises(SystemExit):
         parse(["--binpack", "tightest"])

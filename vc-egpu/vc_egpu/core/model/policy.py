@@ -145,8 +145,8 @@ class Policy:
     max_gang_members: int = 2048
     max_victim_candidates: int = 512
     """Bound on the victims' search; nearest (cheapest) first."""
-    binpack: str = FULLEST
-    """What :data:`BINPACK` means: one of :data:`BINPACK_RULES`."""
+    binpack: str = OURS
+    """What :data:`BINPACK` means: one of :data:`BINPACK_RULES`. Without a mix, the first is as good as all."""
     profiles: Table = NO_RULES
     """Which work is placed otherwise. Its names are of :data:`PLACEMENTS` and :data:`BINPACK_RULES`."""
     recent: RecentUse = RecentUse()
