@@ -146,7 +146,7 @@ class Policy:
     max_victim_candidates: int = 512
     """Bound on the victims' search; nearest (cheapest) first."""
     binpack: str = OURS
-    """What :data:`BINPACK` means: one of :data:`BINPACK_RULES`. Without a mix, the first is as good as all."""
+    """What :data:`BINPACK` means: one of :data:`BINPACK_RULES`. Without a mix, all go by fullness."""
     profiles: Table = NO_RULES
     """Which work is placed otherwise. Its names are of :data:`PLACEMENTS` and :data:`BINPACK_RULES`."""
     recent: RecentUse = RecentUse()
