@@ -140,6 +140,7 @@ class Agent:
         if self.parts.trials is not None:
             self.parts.trials.stop()
         self.parts.guard.stop()
+        self.parts.books.mps.stop()
         self._sources.close()
         self.web.stop()
 
@@ -187,6 +188,9 @@ class Agent:
         self._cdi_off = runtime.cdi_off(self._settings.runtime_configs, version)
         self.parts.stocktaking.take()
         self._recover()
+        self.parts.books.mps.start(
+            self.parts.books.grants.all, lambda: self._sources.known.policy.compute == "mps"
+        )
         if self.parts.suspension is not None:
             self.parts.suspension.start()
         if self.parts.trials is not None:
@@ -294,6 +298,7 @@ class Agent:
             models_problem=self._sources.known.models_problem,
             isolated=self.parts.books.protection.isolation is not None
             and self._sources.known.policy.isolation != "none",
+            mps_programs=sum(len(one.clients) for one in self.parts.books.mps.daemons),
             accounts=self.parts.guard.accounts,
             swaps=self.parts.suspension.totals if self.parts.suspension is not None else None,
             suspensions=self.parts.suspension.pods() if self.parts.suspension is not None else (),

@@ -35,6 +35,7 @@ from vc_egpu_node.kubelet.podresources import Checkpoint, PodResources
 from vc_egpu_node.metrics import Metrics
 from vc_egpu_node.metrics.compute_time import ComputeTime
 from vc_egpu_node.metrics.other_exporter import OtherExporter
+from vc_egpu_node.mps.room import MpsRoom, without_servers
 from vc_egpu_node.offers.other_plugins import CardSlices, OffersFile, OtherPlugins
 from vc_egpu_node.offers.stocktaking import Parts as StockParts
 from vc_egpu_node.offers.stocktaking import Stocktaking
@@ -127,9 +128,10 @@ class Books:
     slices: SliceBook | None
     """None: cards of this vendor are not cut."""
     disk: Disk
+    mps: MpsRoom
 
     @classmethod
-    def of(cls, sources: Sources, wake: threading.Event) -> "Books":
+    def of(cls, sources: Sources, metrics: Metrics, wake: threading.Event) -> "Books":
         """As an earlier agent left them. ``wake`` is set when the disk fails."""
         settings = sources.settings
         protection = protection_of(
@@ -138,13 +140,25 @@ class Books:
         slicer = sources.vendor.slicer
         slices = SliceBook(settings.state_dir / "slices", slicer) if slicer is not None else None
         folders = dict.fromkeys((settings.state_dir, settings.cdi_dir), FILES_BYTES)
+        mps = MpsRoom(
+            settings.run_dir,
+            pods=sources.pods.views,
+            hosts=sources.hosts,
+            tell=sources.pod_events.warn,
+            count=metrics.mps_fault,
+            on_change=wake.set,
+        )
+        sources.monitor.heed(lambda: mps.faults)
         pages = {settings.run_dir / USAGE.name: PAGES_BYTES} if protection.isolation is not None else {}
         return cls(
             protection,
             AllocationStore(settings.state_dir / "allocations"),
-            GrantFolder(settings.cdi_dir, settings.state_dir / "containers", protection.isolation, slices),
+            GrantFolder(
+                settings.cdi_dir, settings.state_dir / "containers", protection.isolation, slices, mps
+            ),
             slices,
             Disk(folders | pages, on_failure=wake.set),
+            mps,
         )
 
 
@@ -209,7 +223,7 @@ def assemble(
 ) -> Parts:
     """Each part is made of those above it. Nothing runs yet."""
     sources = Sources.of(settings, api, vendor, metrics, wake)
-    books = Books.of(sources, wake)
+    books = Books.of(sources, metrics, wake)
     pods, kubelet, checkpoint = sources.pods, sources.kubelet, sources.checkpoint
 
     # What the node has to give.
@@ -293,6 +307,7 @@ def _stocktaking(sources: Sources, books: Books, others: OtherPlugins) -> Stockt
             observation=sources.observation,
             isolated=books.protection.isolation is not None,
             no_driver_limits=books.protection.no_driver_limits,
+            no_mps=lambda: books.mps.trouble,
         )
     )
 
@@ -358,7 +373,7 @@ def _second_wall(
         pods=lambda: pods.views() if pods.synced else None,
         isolation=isolation,
         hosts=sources.hosts,
-        observation=sources.observation,
+        observation=lambda: without_servers(sources.observation(), books.mps.daemons),
         policy=lambda: sources.policy().second_wall,
         timings=lambda: timings_of(sources.policy()),
         tell=sources.pod_events.warn,

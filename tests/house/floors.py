@@ -187,6 +187,7 @@ FLOORS: Final[dict[str, tuple[str, ...]]] = {
         "containers",
         "deviceplugin",
         "isolation",
+        "mps",
         "offers",
         "disk",
         "removal",

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 from vc_egpu.kube import ApiConnection, Change, ChangeKind, Reflector
@@ -22,7 +23,9 @@ REMADE_S: Final = 30.0
 """So long after its pod is gone may a container start that the kubelet was at (removal without grace)."""
 Json = dict[str, Any]
 _MIRROR: Final = "kubernetes.io/config.mirror"
-_READ: Final = frozenset({names.CARDS, names.SUSPEND, names.SUSPEND_SIGNAL, names.RESIZED, _MIRROR})
+_READ: Final = frozenset(
+    {names.CARDS, names.SUSPEND, names.SUSPEND_SIGNAL, names.RESIZED, names.ISOLATION, _MIRROR}
+)
 """Annotations that matter here."""
 _STATUSES: Final = (*IN_STATUS, DEBUG_STATUS)
 """The last ones hold no cards of ours: who debugs a pod is seen on a card all the same."""
@@ -50,6 +53,10 @@ class PodView:
     resized: str | None = None
     """Text of the note on its last wish to be resized."""
     terminating: bool = False
+    gone_by_s: float = 0.0
+    """Unix time when a deleted pod is killed; 0: it is not deleted, or that cannot be read."""
+    isolation: str = ""
+    """What is to keep it apart, as its user wrote it."""
     asks: frozenset[str] = frozenset()
     """Names of the extended resources that its containers ask for, ours or another plugin's."""
     claims: bool = False
@@ -126,10 +133,19 @@ def view(document: Json) -> PodView:
         suspend_signal=str((metadata.get("annotations") or {}).get(names.SUSPEND_SIGNAL) or ""),
         resized=(metadata.get("annotations") or {}).get(names.RESIZED),
         terminating="deletionTimestamp" in metadata,
+        gone_by_s=_unix_s(metadata.get("deletionTimestamp")),
+        isolation=str((metadata.get("annotations") or {}).get(names.ISOLATION) or ""),
         asks=frozenset((document.get("spec") or {}).get("asks") or ()),
         claims=bool((document.get("spec") or {}).get("claims")),
         kubelet_uid=str((metadata.get("annotations") or {}).get(_MIRROR) or metadata.get("uid") or ""),
     )
+
+
+def _unix_s(text: Any) -> float:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp() if text else 0.0
+    except ValueError:
+        return 0.0
 
 
 def requested(documents: list[Json]) -> dict[str, int]:

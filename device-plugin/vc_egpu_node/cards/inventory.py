@@ -23,7 +23,7 @@ from vc_egpu.volcano.words.annotations import (
     NodeCards,
 )
 from vc_egpu.volcano.words.model_table import GpuModel, ModelTable, proposed_name, proposed_row
-from vc_egpu.volcano.words.node_policy import IsolationPolicy, Policy
+from vc_egpu.volcano.words.node_policy import Policy
 
 from vc_egpu_node.cards import sliced
 from vc_egpu_node.vendors.base import CardReading, NodeLabels, NodeReading, VendorFacts
@@ -62,6 +62,8 @@ class Holding:
     """Held as a whole native card (else as shares)."""
     containers: int = 0
     """Each has a slot of the card's resource for it."""
+    mps: frozenset[str] = frozenset()
+    """Namespaces of those that run under an MPS server; empty: none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +104,9 @@ class _Standards:
     holdings: Mapping[str, Holding]
     indices: Mapping[str, int]
     isolated: bool
-    wanted: IsolationPolicy
+    policy: Policy
     no_driver_limits: str
-    mig_on_demand: bool
+    no_mps: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +129,12 @@ def take_stock(
     agent_version: str = "",
     isolated: bool = True,
     no_driver_limits: str = "this agent has no means for it",
+    no_mps: str = "this agent has no means for it",
 ) -> Inventory:
     """The node's inventory. ``ill`` is UUID to reason; ``previous`` keeps indices stable and remembers
     cards that vanished while something is held on them. ``isolated``: containers get the library, where
     cards of their kind have one. ``no_driver_limits``: why no driver's memory limits can be set; empty: they
-    can."""
+    can. ``no_mps``: the same for MPS servers."""
     mode = _MODES.get(facts.mode_label)
     problem = _node_problem(reading, facts, mode)
     readings, doubts = _readable(reading.cards)
@@ -148,9 +151,9 @@ def take_stock(
         holdings,
         indices,
         isolated,
-        policy.isolation,
+        policy,
         no_driver_limits,
-        policy.mig_on_demand,
+        no_mps,
     )
     judged = [_judge(card, indices[card.uuid], standards) for card in readings if card.uuid in indices]
     present = {entry.card.uuid for entry in judged}
@@ -170,6 +173,8 @@ def take_stock(
             host_memory_mib=policy.host_memory_mib,
             max_sharers=policy.slots_per_card,
             problem=problem,
+            compute=policy.compute if standards.mode == "shared" else "library",
+            mps_namespace=policy.mps_namespace if standards.mode == "shared" else "",
             cards=tuple(entry.card for entry in judged),
         ),
         offers=_offers(judged, mode or "shared", holdings),
@@ -246,6 +251,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
     refusal = refusal or _not_as_wanted(card, by) or _closed(card, by) or by.facts.unusable.get(card.uuid, "")
     if not refusal and held.pods and held.native != (by.mode == "native"):
         refusal = f"still held {'native' if held.native else 'in shares'}, the node is {by.mode} now"
+    refusal = refusal or _held_otherwise(held, by)
     cordoned = card.uuid in by.facts.cordoned
     sickness = by.ill.get(card.uuid, "")
     capability = card.attributes.get("compute_capability", "")
@@ -269,7 +275,7 @@ def _judge(card: CardReading, index: int, by: _Standards) -> _Judged:
         held=held.pods,
         layout=cut.layout,
         slices=cut.slices,
-        stack="stack" in card.abilities,
+        stack="stack" in card.abilities and (by.policy.compute == "library" or by.mode != "shared"),
         isolation=_kept_by(card, by),
         group=card.group,
         module=card.module,
@@ -281,9 +287,9 @@ def _kept_by(card: CardReading, by: _Standards) -> Backend:
     """What keeps containers to their memory on it."""
     if card.isolation != "library":
         return card.isolation
-    if not by.isolated or by.wanted == "none":
+    if not by.isolated or by.policy.isolation == "none":
         return "none"
-    return "library" if by.wanted == "library" or _no_limits(card, by) else "driver"
+    return "library" if by.policy.isolation == "library" or _no_limits(card, by) else "driver"
 
 
 def _no_limits(card: CardReading, by: _Standards) -> str:
@@ -295,10 +301,30 @@ def _no_limits(card: CardReading, by: _Standards) -> str:
 
 def _not_as_wanted(card: CardReading, by: _Standards) -> str:
     """Why its shares cannot be held as the operator wants it."""
-    if by.wanted != "driver" or by.mode != "shared" or card.isolation != "library":
+    if by.mode != "shared" or card.isolation != "library":
+        return ""
+    if by.policy.compute != "library" and not by.isolated:
+        return f"the node's policy wants compute: {by.policy.compute}, and the agent runs without --library"
+    if by.policy.compute == "mps" and by.no_mps:
+        return f"the node's policy wants compute: mps, and {by.no_mps}"
+    if by.policy.isolation != "driver":
         return ""
     why = _no_limits(card, by) if by.isolated else "the agent runs without --library"
     return f"the node's policy wants isolation: driver, and {why}" if why else ""
+
+
+def _held_otherwise(held: Holding, by: _Standards) -> str:
+    """Programs under an MPS server and others would take turns on a card, and so would two servers."""
+    if not held.pods or by.mode != "shared":
+        return ""
+    own = frozenset({by.policy.mps_namespace}) if by.policy.compute == "mps" else frozenset[str]()
+    if held.mps == own:
+        return ""
+    there = (
+        f"under MPS by pods of {', '.join(sorted(held.mps))}" if held.mps else "by pods that run without MPS"
+    )
+    now = f"for pods of {by.policy.mps_namespace} under MPS" if own else "without MPS"
+    return f"still held {there}, the node is {now} now"
 
 
 def _cut(card: CardReading, row: GpuModel | None, by: _Standards) -> sliced.CardCut:
@@ -309,7 +335,7 @@ def _cut(card: CardReading, row: GpuModel | None, by: _Standards) -> sliced.Card
         return sliced.made_on(card, row, by.table, by.facts.slices)
     if by.mode != "mig":
         return sliced.UNCUT
-    way = sliced.placed_on if by.mig_on_demand else sliced.cut_of
+    way = sliced.placed_on if by.policy.mig_on_demand else sliced.cut_of
     return way(card, row, by.table, by.facts.slices)
 
 

@@ -105,7 +105,7 @@ class Monitor:
         self._readings = readings
         self._look_interval_s = 0.0
         self._after_look: Callable[[], None] = lambda: None
-        self._tried: Callable[[], Mapping[str, str]] = dict
+        self._heeded: list[Callable[[], Mapping[str, str]]] = []
         self._probe_interval_s = probe_interval_s
         self._rescan_interval_s = rescan_interval_s
         self._recovery_s = recovery_s
@@ -127,9 +127,9 @@ class Monitor:
         monitor's thread. Only before the start."""
         self._look_interval_s, self._after_look = every_s, then
 
-    def heed(self, tried: Callable[[], Mapping[str, str]]) -> None:
-        """Take what trials found (UUID to fault) for faults of the cards too. Only before the start."""
-        self._tried = tried
+    def heed(self, found: Callable[[], Mapping[str, str]]) -> None:
+        """Take what others found (UUID to fault) for faults of the cards too. Only before the start."""
+        self._heeded.append(found)
 
     def start(self) -> None:
         """Begin on a thread of its own."""
@@ -187,7 +187,8 @@ class Monitor:
         now_s = self._clock()
         counted, self._counted = self._counted, None
         uuids = [card.uuid for card in (counted or self.observation.reading).cards]
-        faults = {**self._tried(), **self._readings.faults()}
+        heeded = {uuid: fault for found in self._heeded for uuid, fault in found().items()}
+        faults = {**heeded, **self._readings.faults()}
         for uuid in uuids:
             self._step(uuid, now_s, MISSING if uuid in self._missing else faults.get(uuid, ""))
         self._publish(

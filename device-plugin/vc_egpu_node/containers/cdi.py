@@ -32,6 +32,7 @@ FILE_PREFIX: Final = names.CDI_KIND.replace("/", "-") + "-"
 GRANT_ANNOTATION: Final = f"{names.DOMAIN}/grant"
 GANG_ANNOTATION: Final = f"{GRANT_ANNOTATION}-pods"
 ALONE_ANNOTATION: Final = f"{GRANT_ANNOTATION}-without-library"
+COMPUTE_ANNOTATION: Final = f"{GRANT_ANNOTATION}-compute"
 BACKEND_ANNOTATION: Final = f"{GRANT_ANNOTATION}-backend"
 GRANT_VERSION: Final = 1
 LIMITS_FOLDER: Final = "/etc/egpu"
@@ -74,6 +75,8 @@ class Grant:
     backend: str = "library"
     """What keeps its shares to their memory: ``library``, ``driver`` or ``none``. With ``driver`` the library
     is there, too. It stays as its node had it when the container was let in."""
+    compute: str = "library"
+    """What shares its time, likewise: ``library``, ``mps`` or ``timeslice``."""
 
     @property
     def unheld(self) -> bool:
@@ -152,6 +155,21 @@ class Isolates(Protocol):
         """The same for a container without an owner: an earlier agent left it."""
 
 
+class Serves(Protocol):
+    """What gives containers an MPS server: :class:`vc_egpu_node.mps.room.MpsRoom`."""
+
+    def prepare(self, grant: Grant) -> dict[str, Any]:
+        """Have its card served before the container starts; edits on top."""
+
+    def record(self, grant: Grant) -> dict[str, Any]:
+        """The edits of a container that runs, for its record."""
+
+
+def _both(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, Any]:
+    """Edits of both, lists joined."""
+    return {key: [*one.get(key, ()), *two.get(key, ())] for key in (*one, *(two.keys() - one.keys()))}
+
+
 def spec_of(
     grant: Grant, cards: Edits, limits_folder: Path, isolation: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -175,6 +193,7 @@ def spec_of(
     record["shares"] = [_plain(share) for share in grant.shares]
     pods = str(record.pop("gang_pods"))  # annotations of their own: older agents read the record whole
     alone, backend = record.pop("without_library"), record.pop("backend")
+    compute = record.pop("compute")
     return {
         "cdiVersion": max(CDI_VERSION, cards.cdi_version, key=_version_key),
         "kind": names.CDI_KIND,
@@ -186,6 +205,7 @@ def spec_of(
                     GANG_ANNOTATION: pods,
                     **({ALONE_ANNOTATION: "true"} if alone else {}),
                     **({BACKEND_ANNOTATION: backend} if backend != "library" else {}),
+                    **({COMPUTE_ANNOTATION: compute} if compute != "library" else {}),
                 },
                 "containerEdits": edits,
             }
@@ -218,9 +238,11 @@ class GrantFolder:
         limits_dir: Path,
         isolation: Isolates | None = None,
         slices: SliceBook | None = None,
+        servers: Serves | None = None,
     ) -> None:
         self._cdi_dir = cdi_dir
         self._slices = slices
+        self._servers = servers
         self._limits_dir = limits_dir
         self._isolation = isolation
         self._lock = threading.Lock()
@@ -260,6 +282,8 @@ class GrantFolder:
         folder = self._folder(grant)
         library = self._library(grant)
         isolation = library.prepare(grant, self.all) if library is not None else {}
+        served = self._servers.prepare(grant) if self._servers is not None else {}
+        isolation = _both(isolation, served)
         self._put(grant, folder, spec_of(grant, cards, folder, isolation), described)
 
     def record(self, grant: Grant, cards: Edits, described: Described) -> None:
@@ -267,6 +291,8 @@ class GrantFolder:
         folder = self._folder(grant)
         library = self._library(grant)
         isolation = library.record(grant) if library is not None else {}
+        served = self._servers.record(grant) if self._servers is not None else {}
+        isolation = _both(isolation, served)
         self._put(grant, folder, spec_of(grant, cards, folder, isolation), described)
 
     def _library(self, grant: Grant) -> Isolates | None:
@@ -331,6 +357,7 @@ def read_grant(path: Path) -> Grant | None:
         record["gang_pods"] = int(device["annotations"].get(GANG_ANNOTATION, 1))
         record["without_library"] = ALONE_ANNOTATION in device["annotations"]
         record["backend"] = str(device["annotations"].get(BACKEND_ANNOTATION, "library"))
+        record["compute"] = str(device["annotations"].get(COMPUTE_ANNOTATION, "library"))
         grant = Grant(**record)
         if path.name != f"{FILE_PREFIX}{grant.name}.json":
             raise ValueError(f"names device {grant.name}")

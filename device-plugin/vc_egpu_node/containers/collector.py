@@ -76,6 +76,7 @@ def holdings(grants: Iterable[Grant]) -> dict[str, Holding]:
             pods=tuple(sorted({one.pod_uid for one in here})),
             native=any(one.native for one in here),
             containers=len(here),
+            mps=frozenset(one.namespace for one in here if one.compute == "mps"),
         )
         for uuid, here in found.items()
     }

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -26,6 +26,7 @@ from vc_egpu_node.containers.admission import FULL_CORES, NotAdmittedError, Why
 from vc_egpu_node.containers.allocations import Allocation, AllocationStore
 from vc_egpu_node.containers.cdi import ControlError, Grant, GrantFolder, qualified
 from vc_egpu_node.containers.owners import Owners
+from vc_egpu_node.containers.servers import MpsError, why_not
 from vc_egpu_node.kubelet.podresources import ContainerRef
 from vc_egpu_node.vendors.base import CardReading, ContainerEdits, EditsError
 from vc_egpu_node.vendors.slice_book import SliceBook
@@ -175,7 +176,7 @@ class Identity:
         wrong = _mismatch(cards, allocation, ref, pod, self._node)
         if wrong:
             raise NotAdmittedError(Why.WRONG_PLAN, f"{label}, annotation {names.CARDS}: {wrong}")
-        return Grant(
+        grant = Grant(
             name=allocation.name,
             resource=allocation.resource,
             ids=tuple(sorted(allocation.ids)),
@@ -194,6 +195,13 @@ class Identity:
             without_library=self._without_library(cards.containers[ref.container]),
             backend="library" if cards.native else self._backend(cards.containers[ref.container]),
         )
+        grant = replace(grant, compute=self._around.stock.node_cards.compute) if grant.limited else grant
+        refused = grant.compute == "mps" and why_not(
+            grant, self._around.stock.node_cards.mps_namespace, pod.isolation
+        )
+        if refused:
+            raise NotAdmittedError(Why.WRONG_PLAN, f"{label}: {refused}")
+        return grant
 
     def _without_library(self, shares: Iterable[CardShare]) -> bool:
         """Whether these cards are of a kind that no library of ours limits."""
@@ -318,6 +326,8 @@ class Identity:
             raise NotAdmittedError(Why.TOOLKIT, str(error)) from error
         except ControlError as error:
             raise NotAdmittedError(Why.WRONG_PLAN, str(error)) from error
+        except MpsError as error:
+            raise NotAdmittedError(Why.NOT_NOW, str(error)) from error
         except OSError as error:
             self._around.disk_failed(error)
             raise NotAdmittedError(Why.NOT_NOW, f"the container's files were not written: {error}") from error

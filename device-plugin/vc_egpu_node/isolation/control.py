@@ -152,11 +152,12 @@ def controls(
         pod_cards = {share.uuid for one in by_pod[grant.pod_uid] for share in one.shares}
         near = {one.name: one for uuid in pod_cards for one in on_card[uuid] if one.name in paged}
         near.pop(name, None)
+        timed = grant.compute == "library"
         result[name] = Control(
             name=name,
-            own_class=_CLASSES[grant.share_class],
+            own_class=_CLASSES[grant.share_class] if timed else abi.CLASS_UNSET,
             limits=tuple(_limit(grant, share, facts, on_card[share.uuid]) for share in grant.shares),
-            peers=_peers(grant, near.values(), pod_cards),
+            peers=_peers(grant, near.values(), pod_cards) if timed else (),
             suspended=name in suspended,
             unheld=grant.unheld or name in let_go,
             timings=timings,
@@ -181,8 +182,9 @@ def _limit(
     grant: Grant, share: CardShare, facts: Mapping[tuple[str, str], CardFacts], here: Sequence[Grant]
 ) -> Limit:
     known = facts.get((grant.name, share.uuid), CardFacts())
+    timed = grant.compute == "library"  # else no cap and no hold is the library's
     soft = abi.CORES_SOFT if grant.core_policy == "soft" else abi.CORES_HARD
-    high_here = any(one.share_class == "high" for one in here)
+    high_here = timed and any(one.share_class == "high" for one in here)
     spills = share.most_on_card_mib < share.memory_mib
     return Limit(
         uuid=share.uuid,
@@ -190,8 +192,8 @@ def _limit(
         memory_bytes=share.memory_mib * MIB,
         physical_bytes=share.most_on_card_mib * MIB,
         context_bytes=known.context_bytes,
-        cores_percent=share.cores or 100,
-        core_policy=soft if share.cores else abi.CORES_FREE,
+        cores_percent=share.cores if share.cores and timed else 100,
+        core_policy=soft if share.cores and timed else abi.CORES_FREE,
         weight=max(1, share.cores),
         flags=(abi.CARD_SPILL if spills else 0) | (abi.CARD_HIGH_HERE if high_here else 0),
     )

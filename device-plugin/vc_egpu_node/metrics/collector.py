@@ -39,6 +39,7 @@ class Metrics(Collector):
         self._trials = node.CARD_TRIALS.counter(self.registry)
         for outcome in OUTCOMES:
             self._trials.labels(outcome)
+        self._mps_faults = node.MPS_FAULTS.counter(self.registry)
         self.registry.register(self)
 
     def observe(self, call: str, seconds: float, outcome: str) -> None:
@@ -54,6 +55,10 @@ class Metrics(Collector):
     def limits_changed(self, outcome: str) -> None:
         """Count a change of a running container's limits: ``applied`` or ``refused``."""
         self._changes.labels(outcome).inc()
+
+    def mps_fault(self) -> None:
+        """Count a fault of an MPS server or daemon."""
+        self._mps_faults.inc()
 
     def tried(self, outcome: Outcome) -> None:
         """Count a trial of a card."""
@@ -91,6 +96,11 @@ def _agent(view: View) -> Iterator[Metric]:
     for word, count in sorted(Counter(card.isolation for card in view.node_cards.cards).items()):
         held.add_metric((word,), count)
     yield held
+    timed = node.CARDS_TIMED.gauges()
+    if view.node_cards.cards:
+        timed.add_metric((view.node_cards.compute,), len(view.node_cards.cards))
+    yield timed
+    yield node.MPS_PROGRAMS.gauges(float(view.mps_programs))
     yield node.BEHIND_SECONDS.gauges(view.behind_s)
     yield node.PROBLEM.gauges(float(bool(view.problem)))
     yield node.DCGM_NAMES.gauges(float(view.dcgm_names))

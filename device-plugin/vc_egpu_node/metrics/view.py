@@ -39,6 +39,8 @@ class View:
     models_problem: str = ""
     isolated: bool = False
     """Whether new containers get the isolation library."""
+    mps_programs: int = 0
+    """Programs under MPS servers."""
     accounts: Iterable[Account] = ()
     """What containers with the library say of themselves; the later one behind."""
     swaps: Totals | None = None

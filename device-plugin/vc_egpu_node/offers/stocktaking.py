@@ -45,6 +45,8 @@ class Parts:
     """Containers get the isolation library."""
     no_driver_limits: Callable[[Collection[str]], str] = lambda _cards: "this agent has no means for it"
     """Why the drivers of these cards (UUIDs) limit no container; empty: they do."""
+    no_mps: Callable[[], str] = lambda: "this agent has no means for it"
+    """Why no container can have an MPS server; empty: it can."""
 
 
 def owners_of(
@@ -108,6 +110,7 @@ class Stocktaking:
             no_driver_limits=parts.no_driver_limits(
                 [card.uuid for card in cards if "limit" in card.abilities]
             ),
+            no_mps=parts.no_mps(),
         )
         warning = parts.device_links.trouble(cards)[: inventory.PROBLEM_CHARS]
         if warning:

@@ -132,7 +132,7 @@ class FactsOf:
             several_allowed=node.several_allowed,
             signal=pod.view.suspend_signal,
             deaf_pid=deaf(self._proc_dir, sorted({one.pid for one in seen}), pod.view.suspend_signal),
-            mps=any(one.mps for one in seen),
+            mps=any(one.mps for one in seen) or any(grant.compute == "mps" for grant in pod.grants),
             device_mib=sum(one.memory_mib for one in seen),
             book_mib=pod.book_mib,
             rooms=self._rooms(pod, look, coming),

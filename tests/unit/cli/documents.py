@@ -24,10 +24,18 @@ def node(
     problem: str = "",
     warning: str = "",
     driver: str = "570.1",
+    compute: str = "library",
+    mps_namespace: str = "",
     **metadata: Any,
 ) -> Json:
     inventory = NodeCards(
-        agent_version="0.1.0", driver_version=driver, problem=problem, warning=warning, cards=cards
+        agent_version="0.1.0",
+        driver_version=driver,
+        problem=problem,
+        warning=warning,
+        compute=compute,
+        mps_namespace=mps_namespace,
+        cards=cards,
     )
     return {
         "metadata": {

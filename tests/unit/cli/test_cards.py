@@ -5,6 +5,7 @@ import pytest
 from unit.cli import documents as docs
 from vc_egpu.cli.live import forms
 from vc_egpu.cli.views import cards, others, render
+from vc_egpu.cli.views import nodes as nodes_view
 from vc_egpu.jobsapi.client import JobsClient
 from vc_egpu.kube.server import Answer as HttpAnswer
 from vc_egpu.kube.server import GetServer
@@ -254,3 +255,16 @@ def test_each_card_says_what_holds_containers_to_their_memory() -> None:
     assert [row.isolation for row in report.cards] == list(words)
     head, *lines = shown(report).splitlines()
     assert [line[head.index("HELD BY") :].split()[0] for line in lines[:3]] == list(words)
+
+
+def test_each_card_says_what_shares_its_time_where_that_is_not_the_library() -> None:
+    nodes = [
+        docs.node("n1", docs.card("GPU-1", isolation="driver"), compute="mps", mps_namespace="a"),
+        docs.node("n2", docs.card("GPU-2", stack=False), compute="timeslice"),
+    ]
+    assert [row.isolation for row in cards.report(nodes, []).cards] == ["driver+mps", "library+timeslice"]
+    rows = nodes_view.report(nodes).nodes
+    assert [(row.isolation, row.parts) for row in rows] == [
+        ("driver+mps", "any size"),
+        ("library+timeslice", "any size"),
+    ]

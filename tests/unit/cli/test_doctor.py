@@ -428,6 +428,20 @@ def test_it_says_whether_use_by_container_is_known(host_pid: bool, words: str) -
     assert bad(replace(healthy(), daemon_sets=Listing([agent]))) == []
 
 
+def test_it_says_what_shares_time_where_that_is_not_the_library() -> None:
+    nodes = [
+        docs.node("n1", docs.card("GPU-1"), compute="mps", mps_namespace="a"),
+        docs.node("n2", docs.card("GPU-2", stack=False), compute="timeslice"),
+        docs.node("n3", docs.card("GPU-3")),
+    ]
+    known = replace(healthy(), nodes=Listing(nodes))
+    told = [one.text for one in stack_findings(known, NOW) if one.topic == "isolation"]
+    assert told[1:] == [
+        "time is shared by an MPS server for the programs of one namespace (mps) on 1 node",
+        "time is shared by the driver's time slice (timeslice) on 1 node",
+    ]
+
+
 def test_it_says_what_holds_the_memory_on_how_many_nodes() -> None:
     words = ("library", "library", "driver", "none")
     nodes = [docs.node(f"n{at}", docs.card(f"GPU-{at}", isolation=word)) for at, word in enumerate(words)]

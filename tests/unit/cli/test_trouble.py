@@ -93,6 +93,17 @@ def test_shares_that_nothing_holds_are_told_of() -> None:
     assert of(docs.node("n1", bare), whole) == []
 
 
+def test_who_falls_with_whom_under_mps_is_told() -> None:
+    held = docs.card("GPU-a", held=["uid-1", "uid-2", "uid-train-w-0"])
+    node = docs.node("n1", held, compute="mps", mps_namespace="a")
+    (note,) = of(node)
+    assert note == (
+        "train-w-0 and 2 other pods share an MPS server on card GPU-a of node n1: a fault of one program "
+        "there ends the programs of all of them"
+    )
+    assert of(docs.node("n1", held, compute="timeslice")) == []
+
+
 def test_a_low_gang_of_several_pods_is_told_its_weaker_promise() -> None:
     def low(name: str, pods: int | None) -> docs.Json:
         made = docs.pod(name, group="train-1", cards={"GPU-a": (1, 0)}, share_class="low")

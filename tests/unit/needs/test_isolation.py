@@ -93,12 +93,12 @@ def test_a_slice_that_is_named_needs_no_other_word() -> None:
             cut_of({names.ISOLATION: word, names.SLICE: "1g.10gb"})
 
 
-@pytest.mark.parametrize("word", ["wood", "Library", "mps", "library,driver"])
+@pytest.mark.parametrize("word", ["wood", "Library", "MPS", "library,driver"])
 def test_an_unknown_word_is_refused_with_those_that_are_known(word: str) -> None:
     with pytest.raises(SliceAskError) as raised:
         cut_of({names.ISOLATION: word})
     assert str(raised.value) == (
-        f"{names.ISOLATION} is {word!r}, it must be library, driver, hardware, vendor-file, none or any"
+        f"{names.ISOLATION} is {word!r}, it must be library, driver, hardware, vendor-file, none, mps or any"
     )
 
 

@@ -51,6 +51,7 @@ def test_what_the_agent_tells() -> None:
         "cuda": ("12.4",),
         "driver": ("550.54.14",),
         "isolation": ("library",),
+        "compute": ("library",),
         "kind": ("nvidia",),
     }
 

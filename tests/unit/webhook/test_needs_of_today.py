@@ -127,4 +127,4 @@ def test_isolation_that_no_node_has_is_told_at_the_door() -> None:
     wood = pod(container(vgpu_h20=1), annotations={names.ISOLATION: "wood"})
     decision = review_pod(create(wood), context(unnamed_model_unlimited=True))
     assert not decision.allowed
-    assert "it must be library, driver, hardware, vendor-file, none or any" in decision.message
+    assert "it must be library, driver, hardware, vendor-file, none, mps or any" in decision.message

@@ -18,6 +18,7 @@ PROCESSES: Final = {
     "webhook": ("vc_egpu.webhook.main", "completes and refuses Jobs, pods, Queues and Commands at the door"),
     "jobs": ("vc_egpu.jobs.main", "runs Volcano Jobs on clusters without Volcano"),
     "node-agent": ("vc_egpu_node.main", "offers a node's cards to the kubelet and gives them to containers"),
+    "mps-keeper": ("vc_egpu_node.mps.keeper", "keeps a node's MPS daemons, for the node agent"),
     "ui": ("vc_egpu.page.main", "the page for several users, each with the rights of their own token"),
     "jobs-api": ("vc_egpu.jobsapi.main", "Jobs over plain HTTP, each with the rights of its own token"),
     "traces": ("vc_egpu.traces.main", "one trace for each start of a gang, to a collector of OpenTelemetry"),

@@ -202,7 +202,10 @@ def _held_by(inventories: Sequence[tuple[Json, NodeCards]]) -> Iterable[Finding]
     """What keeps containers to their memory, on how many nodes. Where nothing does, an operator has chosen
     so, or the node has no backend."""
     nodes: dict[str, list[str]] = {}
+    timed: dict[str, int] = {}
     for node, inventory in inventories:
+        if inventory.compute != "library":
+            timed[inventory.compute] = timed.get(inventory.compute, 0) + 1
         # Cards that are not shared by size are given out whole or in slices: nobody else is on them.
         words = (
             card.isolation
@@ -215,6 +218,8 @@ def _held_by(inventories: Sequence[tuple[Json, NodeCards]]) -> Iterable[Finding]
     told = [f"{backends.said(word)} ({word}) on {_nodes(len(nodes[word]))}" for word in sorted(nodes)]
     if told:
         yield ok("isolation", f"memory is held by {', '.join(told)}")
+    for word, count in sorted(timed.items()):
+        yield ok("isolation", f"time is shared by {backends.said_of_time(word)} ({word}) on {_nodes(count)}")
     if bare:
         yield warn(
             "isolation",

@@ -10,6 +10,7 @@ from typing import Final
 from vc_egpu.cli import partial_snapshot, world
 from vc_egpu.cli.resizing import told as resized
 from vc_egpu.cli.views import links, trouble
+from vc_egpu.core.environments import backends
 from vc_egpu.core.measured.use import CardUse, known
 from vc_egpu.core.model.cluster import CardId, Instant, Node, NodeName, PodUid, SuspensionState
 from vc_egpu.core.model.words import few
@@ -79,7 +80,8 @@ class CardRow:
     links: str = ""
     """How it reaches the other cards of its node, the best way first; empty where the agent does not tell."""
     isolation: str = ""
-    """What keeps containers to their memory on it; empty where the agent does not tell."""
+    """What keeps containers to their memory on it; empty where the agent does not tell. What shares its time
+    comes behind, where that is not the library."""
     compute_points: int | None = None
     """How busy it was in the last 15 minutes, in percent; None: its agent does not tell."""
     memory_points: int | None = None
@@ -162,6 +164,7 @@ def report(
         if strangers := world.cordoned_strangers(documents[name], inventory):
             notes.append(f"{name} cordons {', '.join(strangers)}, which it has not")
     reported = {card.uuid: card for found in decoded.inventories.values() for card in found.cards}
+    compute_of = {card.uuid: found.compute for found in decoded.inventories.values() for card in found.cards}
     state_of = {
         uuid: state
         for name, inventory in decoded.inventories.items()
@@ -179,7 +182,7 @@ def report(
             state=state_of[row.uuid],
             unseen=sum(uid not in known.pods for uid in set(reported[row.uuid].held)),
             ways=ways.get(row.uuid, ""),
-            isolation=reported[row.uuid].isolation,
+            isolation=backends.shown(reported[row.uuid].isolation, compute_of[row.uuid]),
             use=busy.get(row.uuid),
         )
         for row in sorted(card_rows.cards(seen, share_rows), key=lambda row: (row.node, row.index))

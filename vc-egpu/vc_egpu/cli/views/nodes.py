@@ -97,7 +97,9 @@ def _rows(node: Json, now: Instant | None) -> list[NodeRow]:
             network=facts.get("network", ""),
             parts="|".join(sorted({part for card in cards_of[model] for part in _parts(card, inventory)})),
             steps=_steps(cards_of[model]),
-            isolation="|".join(backends.told(card.isolation for card in cards_of[model])),
+            isolation="|".join(
+                backends.told(backends.shown(card.isolation, inventory.compute) for card in cards_of[model])
+            ),
             cpu_points=known(use.cpu_points) if use is not None else None,
             memory_points=known(use.memory_points) if use is not None else None,
         )
@@ -112,7 +114,12 @@ def _parts(card: NodeCard, inventory: NodeCards) -> tuple[str, ...]:
         return ("whole",)
     if card.layout is not None:
         return ("slices", "whole") if card.layout.whole else ("slices",)
-    return ("any size",) if card.stack and inventory.mode == "shared" else ()
+    return ("any size",) if _any_size(card, inventory) else ()
+
+
+def _any_size(card: NodeCard, inventory: NodeCards) -> bool:
+    """Whether it gives shares of any size. Without the library's hand on time, high does not run over low."""
+    return (card.stack or inventory.compute != "library") and inventory.mode == "shared"
 
 
 def _steps(cards: Iterable[NodeCard]) -> tuple[Step, ...]:

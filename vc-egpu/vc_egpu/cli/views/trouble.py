@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from vc_egpu.cli import world
+from vc_egpu.core.environments import backends
 from vc_egpu.core.model.cluster import OUT_OF_SERVICE
 from vc_egpu.core.model.words import few
 from vc_egpu.kube import Json
@@ -59,6 +60,29 @@ def _of_node(name: str, node: Json | None, pods: Sequence[Json]) -> Iterator[str
         )
     yield from _ill(name, node, pods)
     yield from _not_held(name, node, pods)
+    yield from _together(name, node, pods)
+
+
+def _together(name: str, node: Json, pods: Sequence[Json]) -> Iterator[str]:
+    """Which pods fall together where MPS shares time."""
+    inventory = world.inventory_of(node)
+    if inventory is None or inventory.compute != backends.MPS:
+        return
+    held = {card.uuid: set(card.held) for card in inventory.cards}
+    with_them: dict[str, set[str]] = {}
+    who: dict[str, list[str]] = defaultdict(list)
+    for pod in pods:
+        cards = world.cards_of(pod)
+        for uuid in sorted(_shares_of(cards) & held.keys()) if cards else ():
+            who[uuid].append(str(pod["metadata"]["name"]))
+            with_them[uuid] = (with_them.get(uuid) or held[uuid]) - {str(pod["metadata"]["uid"])}
+    for uuid, named in sorted(who.items()):
+        more = len(with_them[uuid])
+        others = f" and {more} other pod{'' if more == 1 else 's'}" if more else ""
+        yield (
+            f"{few(sorted(named))}{others} share an MPS server on card {uuid} of node {name}: a fault of one "
+            "program there ends the programs of all of them"
+        )
 
 
 def _not_held(name: str, node: Json, pods: Sequence[Json]) -> Iterator[str]:

@@ -25,7 +25,7 @@ _COMPARES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">": lambda one, two: one > two,
     ">=": lambda one, two: one >= two,
 }
-WORDS: Final = frozenset({"arch", "kind", "brand", "network", "isolation"})
+WORDS: Final = frozenset({"arch", "kind", "brand", "network", "isolation", "compute"})
 """Facts that are words and have no order."""
 
 

@@ -51,6 +51,14 @@ ISOLATION: Final = _agent("egpu_node_isolation", "gauge", (), "1: new containers
 CARDS_HELD: Final = _agent(
     "egpu_node_cards_held", "gauge", ("isolation",), "Cards by what keeps containers to their memory on them."
 )
+CARDS_TIMED: Final = _agent(
+    "egpu_node_cards_timed", "gauge", ("compute",), "Cards by what shares their time."
+)
+MPS_FAULTS: Final = _agent(
+    "egpu_node_mps_faults_total", "counter", (),
+    "Faults of MPS servers and daemons, each of which ended all programs on its card.",
+)  # fmt: skip
+MPS_PROGRAMS: Final = _agent("egpu_node_mps_programs", "gauge", (), "Programs under MPS servers of the node.")
 BEHIND_SECONDS: Final = _agent(
     "egpu_node_behind_seconds", "gauge", (), "Time since the Node last said all that the agent knows.",
     "seconds",
@@ -104,6 +112,9 @@ AGENT: Final = (
     MODEL_TABLE_BROKEN,
     ISOLATION,
     CARDS_HELD,
+    CARDS_TIMED,
+    MPS_FAULTS,
+    MPS_PROGRAMS,
     BEHIND_SECONDS,
     PROBLEM,
     DCGM_NAMES,

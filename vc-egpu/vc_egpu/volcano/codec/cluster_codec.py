@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from vc_egpu.core.environments.backends import MPS
 from vc_egpu.core.layouts.table import Held, Layout, LayoutError
 from vc_egpu.core.model.cluster import (
     DRAIN,
@@ -151,6 +152,8 @@ def node(
     ours = [taint for taint in taints if taint.key == names.EMPTIED]
     taints = tuple(taint for taint in taints if taint.key != names.EMPTIED)
     inventory = _inventory(annotations.get(names.NODE_CARDS)) if decoded is None else decoded
+    if inventory.compute == MPS:
+        taints = (*taints, Taint(names.MPS, inventory.mps_namespace, "NoSchedule"))
     problem = inventory.problem
     cordoned = names_in(annotations.get(names.CORDONED_CARDS, ""))
     allocatable = status.get("allocatable") or {}
@@ -284,7 +287,7 @@ def _card(
         entry.stack,
         model.group_of(entry.index, entry.group) if model is not None else entry.group,
         entry.module,
-        entry.isolation,
+        entry.isolation if inventory.compute != MPS else MPS,
         model.rule if model is not None else None,
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
+from vc_egpu.core.environments.backends import MPS
 from vc_egpu.core.environments.needs import NO_NEEDS, Needs
 from vc_egpu.core.model.cluster import (
     CardId,
@@ -436,11 +437,22 @@ def _shape(
         requests=requests,
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         affinity_terms=terms,
-        tolerations=tuple(
-            Toleration(
-                t.get("key") or "", t.get("operator") or "Equal", t.get("value") or "", t.get("effect") or ""
-            )
-            for t in spec.get("tolerations") or ()
+        tolerations=(
+            *(
+                Toleration(
+                    t.get("key") or "",
+                    t.get("operator") or "Equal",
+                    t.get("value") or "",
+                    t.get("effect") or "",
+                )
+                for t in spec.get("tolerations") or ()
+            ),
+            *(
+                # Where MPS shares time, programs of one namespace run that ask for it.
+                [Toleration(names.MPS, "Equal", str(document["metadata"].get("namespace") or ""))]
+                if get(names.ISOLATION) == MPS
+                else ()
+            ),
         ),
         host_ports=_host_ports(spec),
         use_cards=_card_names(

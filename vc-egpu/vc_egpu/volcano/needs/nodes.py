@@ -35,6 +35,7 @@ def environment(inventory: NodeCards, labels: Mapping[str, str]) -> Facts:
         said[DRIVER_OF.get(inventory.vendor, "driver")] = (inventory.driver_version,)
         said["cuda"] = (inventory.cuda_version,)
         said[backends.FACT] = _kept_apart_by(inventory)
+        said[backends.COMPUTE_FACT] = (inventory.compute,)
     for name, value in (
         ("driver", labels.get(_GFD_DRIVER, "")),
         ("cuda", labels.get(f"{_GFD_CUDA}.full") or _joined(labels, _GFD_CUDA)),

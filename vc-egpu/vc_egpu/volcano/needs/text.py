@@ -8,7 +8,7 @@ from vc_egpu.core.environments.versions import VersionError, parse
 LONGEST: Final = 512
 MOST_ATOMS: Final = 16
 NODE_FACTS: Final = (
-    "cuda", "driver", "capability", "hdk", "hyhal", "arch", "kind", "network", "isolation",
+    "cuda", "driver", "capability", "hdk", "hyhal", "arch", "kind", "network", "isolation", "compute",
 )  # fmt: skip
 """What nodes tell of themselves. All other names are software, and a table says what it needs."""
 _SIGNS: Final = frozenset("<>=!")

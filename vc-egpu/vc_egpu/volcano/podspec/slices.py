@@ -37,7 +37,7 @@ def cut_of(annotations: Mapping[str, Any]) -> Cut:
     """Read them. Raises :class:`SliceAskError`."""
     isolation = isolation_of(annotations)
     template = str(annotations.get(names.SLICE) or "")[:63]
-    if template and isolation in {"driver", "none"}:
+    if template and isolation in {"driver", "none", "mps"}:
         raise SliceAskError(
             f"{names.ISOLATION} is {isolation!r}, and {names.SLICE} is {template!r}: the card keeps a slice "
             "apart; leave one of the two out"

@@ -316,6 +316,10 @@ class NodeCards(Wire):
     """Non-empty: the node takes nothing, and why."""
     warning: Annotated[str, Field(max_length=512)] = ""
     """Non-empty: the node takes work, and this is to be put right."""
+    compute: Annotated[str, Field(min_length=1, max_length=16)] = "library"
+    """What shares the time of its cards: a word of :data:`vc_egpu.core.environments.backends.Compute`."""
+    mps_namespace: Annotated[str, Field(max_length=63)] = ""
+    """With ``mps``: whose programs run under its MPS servers."""
     cards: Annotated[tuple[NodeCard, ...], Field(max_length=MAX_CARDS_PER_NODE)] = ()
 
     @model_validator(mode="after")

@@ -13,6 +13,8 @@ Its ``policy.yaml``, which all nodes share::
       foreignDrivers: [gpu.nvidia.com]   # the same, by the drivers of its ResourceSlices
       takeOverAfterS: 300        # their cards are ours so long after they left, unless pods of theirs stay
       isolation: auto            # what keeps shares to their memory: auto, driver, library or none
+      compute: library           # what shares time: library, timeslice (the driver alone), or mps
+      mpsNamespace: ""           # with mps: whose programs run there; docs/operator-isolation.md
       secondWall: report         # or kill: processes that take more than their container's grant
       hysteresisUs: 2000         # with the library: a class stays active so long after its last work, at most
       leaseMs: 100               # ... and holds no other if its activity is not renewed for so long
@@ -40,6 +42,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from vc_egpu.core.environments.backends import Compute
 from vc_egpu.volcano.words.annotations import MAX_HOST_MEMORY_MIB, MAX_MEMORY_RATIO
 from vc_egpu.volcano.words.other_plugins import FOREIGN_DRIVERS, FOREIGN_RESOURCES
 from vc_egpu.volcano.words.yaml_text import NotYamlError, read_yaml
@@ -70,6 +73,8 @@ class Policy(BaseModel):
     foreign_drivers: tuple[str, ...] = FOREIGN_DRIVERS
     take_over_after_s: Annotated[float, Field(ge=0.0, le=86_400.0)] = 300.0
     isolation: IsolationPolicy = "auto"
+    compute: Compute = "library"
+    mps_namespace: Annotated[str, Field(max_length=63)] = ""
     second_wall: WallPolicy = "report"
     hysteresis_us: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 2_000
     lease_ms: Annotated[int, Field(strict=True, ge=5, le=10_000)] = 100
@@ -92,6 +97,19 @@ class Policy(BaseModel):
             raise ValueError(
                 f"ratioClass {self.ratio_class}: names who has more than there is, but coreRatio is "
                 f"{self.core_ratio:g} and memoryRatio {self.memory_ratio:g}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _who_shares_time(self) -> Self:
+        if (self.compute == "mps") != bool(self.mps_namespace):
+            raise ValueError(
+                f"compute: {self.compute}, mpsNamespace: {self.mps_namespace!r}: compute: mps and "
+                "mpsNamespace go together, for programs of one namespace that trust each other"
+            )
+        if self.compute != "library" and self.isolation == "none":
+            raise ValueError(
+                f"compute: {self.compute}, isolation: none: leave compute out, since nothing is limited there"
             )
         return self
 

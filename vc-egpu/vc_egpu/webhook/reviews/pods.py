@@ -86,6 +86,7 @@ def _review(review: Review, context: Context) -> Decision:
         _scheduler(spec, ask, group, context, grouped=bool(annotations.get(names.GROUP_NAME))),
     )
     cls = _class(review, context, group)
+    specs.check_mps(annotations, _ANNOTATIONS, ask, cls)
     queue = _queue(review, context, group, ask, low=cls == "low")
     with_job = _checked_with_its_job(review, context, group)
     if not with_job:

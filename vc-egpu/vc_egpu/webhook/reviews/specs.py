@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from vc_egpu.core.environments.backends import MPS
 from vc_egpu.core.model.policy import PLACEMENTS
 from vc_egpu.volcano.api.containers import IN_SPEC
 from vc_egpu.volcano.codec.alternatives import ORDERS
@@ -176,6 +177,29 @@ def check_knobs(annotations: Mapping[str, Any], path: str, ask: PodAsk, table: M
                 which = avoided if model in avoid else used
                 raise Refusal(f'{path}["{which}"]: rules out model {model!r}, which the containers ask for')
     return knobs
+
+
+def check_mps(annotations: Mapping[str, Any], path: str, ask: PodAsk, cls: ClassName) -> None:
+    """Refuse what cannot be under an MPS server: classes, memory on the host, several cards, whole cards."""
+    if annotations.get(names.ISOLATION) != MPS:
+        return
+    said = f'{path}["{names.ISOLATION}"]: "{MPS}"'
+    if cls != "unset":
+        raise Refusal(
+            f"{said} and class {cls}: nobody holds launches or suspends programs there; leave one of the two "
+            f"out ({names.PRIORITY})"
+        )
+    if str(annotations.get(names.OVERSUBSCRIBE) or "") not in {"", "false"}:
+        raise Refusal(f"{said}: no memory moves to the host there; leave {names.OVERSUBSCRIBE} out")
+    for way in ask.ways:
+        for name, each in way.containers.items():
+            if each.native:
+                raise Refusal(f"{said}: container {name!r} asks for whole cards, which nobody shares")
+            if each.cards > 1:
+                raise Refusal(
+                    f"{said}: container {name!r} asks for {each.cards} cards. Each card has its own server, "
+                    "and a program reaches one: ask for 1 card per container"
+                )
 
 
 def _check_slices(ask: PodAsk, path: str, *, soft: bool, spills: str) -> None:

@@ -115,6 +115,9 @@ def check_templates(checked: Sequence[Checked], job: TaskedJob, context: Context
         specs.check_placement(task.pod_spec, f"{path}.spec")
         specs.check_isolation(task.pod_spec, f"{path}.spec", item.ask)
         knobs = specs.check_knobs(task.annotations, f"{path}.{ANNOTATIONS}", item.ask, context.table)
+        if names.ISOLATION in task.annotations:
+            (cls,) = classes_of(job, [task])
+            specs.check_mps(task.annotations, f"{path}.{ANNOTATIONS}", item.ask, cls)
         named = task.pod_spec.get("schedulerName") or spec.get("schedulerName") or ""
         where = f"{path}.spec.schedulerName" if task.pod_spec.get("schedulerName") else "spec.schedulerName"
         _, warning = specs.scheduler_for(named, where, context.settings.scheduler_of(grouped=False))
