@@ -220,7 +220,6 @@ def flink(folder: Path, ports: Ports) -> tuple[Part, Part]:
         "rest.address": "127.0.0.1",
         "rest.bind-address": "127.0.0.1",
         "rest.port": ports.flink_rest,
-        "rest.bind-port": str(ports.flink_rest),
         "parallelism.default": 1,
         "classloader.resolve-order": "parent-first",
         "heartbeat.interval": 1000,

@@ -225,7 +225,7 @@ class Replay:
 
     def _next_in_line(self) -> list[str]:
         """The oldest gangs of each kind that wait. Where these find no place, younger ones find none."""
-        lines = self._alike.values()
+        lines = list(self._alike.values())
         if self._terms.only_with_room:
             index = self.index
             lines = [line for line in lines if self._has_room(index, self._works[next(iter(line))])]
