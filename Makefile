@@ -73,6 +73,9 @@ metrics-page: venv ## write docs/metrics.md from the table of metrics
 .PHONY: boards
 boards: venv ## write the Grafana boards of manifests/monitoring from their code
 	@$(PY) -m boards manifests/monitoring/boards
+.PHONY: board-previews
+board-previews: root toolchain-long native image ## draw the boards of a cluster on which the alerts' faults were made (some 20 minutes)
+	VC_EGPU_PREVIEWS=$(or $(FOLDER),docs/images) $(PYTEST) e2e/test_alerts.py
 
 native: venv ## build the isolation library for this machine, and the fake drivers for tests
 	@$(MAKE) -s -j $(shell nproc) -C device-plugin/native PYTHON=../../$(VENV)/bin/python
