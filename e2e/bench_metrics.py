@@ -25,6 +25,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from bench_decide import GANG, H20_MIB, carry_out, percentile, shape, submit
+from vc_egpu.admission.decision import Precedence
 from vc_egpu.admission.garbage_collector import Collector
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.view import View, ViewRequest
@@ -116,6 +117,7 @@ class Leader:
     collector: Collector
     requests: SimpleQueue[ViewRequest] = field(default_factory=SimpleQueue)
     turn: int = 0
+    precedence: Precedence = field(default_factory=Precedence)
 
     def view(self) -> View | None:
         """For other threads."""
@@ -138,7 +140,8 @@ class Leader:
         key = f"ask/{self.turn}"
         memory_mib, cores = draw.choice([(2048, 1), (4096, 2), (8192, 5)])
         submit(self.state, key, shape(memory_mib, cores), draw.choice(MIXED), created=1e6 + self.turn)
-        took = carry_out(self.state, key, self.turn, self.collector)
+        with self.precedence.taken():
+            took = carry_out(self.state, key, self.turn, self.collector)
         self._end(self.turn - 200)
         return took
 
@@ -156,7 +159,9 @@ class Leader:
                 return
             snapshot = self.state.snapshot(self.turn)
             used = {name: dict(of) for name, of in index_of(snapshot).uses.total.items()}
-            request.view = View(snapshot, self.verdicts, {}, 1, admitting=True, used=used)
+            request.view = View(
+                snapshot, self.verdicts, {}, 1, admitting=True, used=used, precedence=self.precedence
+            )
             request.answered.set()
 
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from vc_egpu.admission.decision import Precedence
 from vc_egpu.admission.execution.operations import (
     ByRefusal,
     ByWay,
@@ -44,6 +45,8 @@ class View:
     hypernodes_wrong: int = 0
     """HyperNodes of which something is left out."""
     figures: Figures = field(default_factory=Figures)
+    precedence: Precedence = field(default_factory=Precedence)
+    """Of this leadership's decisions."""
     policy: Policy = field(default_factory=Policy)
     """What decisions go by, with what usual work was learned by then."""
     table: ModelTable = field(default_factory=ModelTable)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from vc_egpu.admission.decision import Precedence
 from vc_egpu.core.books.cow import Frozen
 from vc_egpu.core.model.cluster import Gang, Node, NodeName, Pod, PodUid, Snapshot
 from vc_egpu.report.gangs import Members
@@ -30,9 +31,13 @@ class Rest:
 
     def __init__(self) -> None:
         self._until = 0.0
+        self.precedence: Precedence | None = None
+        """Of the decisions that it gives way to."""
 
     def __call__(self) -> None:
         """Between two small pieces of work."""
+        if self.precedence is not None:
+            self.precedence.give_way()
         now = time.perf_counter()
         if now >= self._until:
             time.sleep(REST_S)

@@ -56,7 +56,7 @@ class Level1:
         """Guards what is followed."""
         self._renewing = threading.Lock()
         """Guards the pieces. To renew all of them takes seconds; the page of the process does not wait."""
-        self._rest = Rest()
+        self._rest, self._rest_of_process = Rest(), Rest()
         self._following = Following(self._rest)
         self._pages = {CARDS: Page(vocabulary.CARDS)}
         if shares:
@@ -111,6 +111,7 @@ class Level1:
         with self._lock:
             view = self._view()
             if view is not None:
+                self._rest.precedence = self._rest_of_process.precedence = view.precedence
                 self._following.follow(view.snapshot)
             return view
 
@@ -163,6 +164,7 @@ class Level1:
         for key, said in view.verdicts.items():
             gang = view.snapshot.gangs.get(key)
             if gang is not None and said.reason is not Reason.ADMITTED:
+                self._rest_of_process()
                 with self._lock:
                     members = self._following.members.get(key, NO_MEMBERS)
                     rows.append(gang_row(gang, members, condition_of(said)))
