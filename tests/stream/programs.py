@@ -31,11 +31,7 @@ PARTITIONS: Final = 1
 """A day in a minute: among several the watermark would run ahead of some by more than the five minutes that
 messages may be late."""
 needs_parts = pytest.mark.skipif(not (HOME / ".done").exists(), reason="no Kafka: `make stream-parts`")
-needs_flink = pytest.mark.skipif(
-    not ((HOME / ".done").exists() and os.environ.get("VC_EGPU_STREAM")),
-    reason="set VC_EGPU_STREAM=1, after `make stream-parts`",
-)
-"""Was not run to its end on this home yet, so it is asked for by name."""
+needs_flink = pytest.mark.skipif(not (HOME / ".done").exists(), reason="no Flink: `make stream-parts`")
 
 
 @dataclass
