@@ -1,5 +1,6 @@
 """What the mirror knows of gangs for rules of placement, and the loop that reads the table."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from unit.admission import build
@@ -112,7 +113,8 @@ def review(stage: LoopStage) -> None:
 def test_the_table_is_read_again_while_the_controller_runs(tmp_path: Path) -> None:
     file = tmp_path / "placement.yaml"
     file.write_text(RULES)
-    settings = Settings(models=tmp_path, identity="test", placement=file)
+    fullest = Policy(binpack="fullest")
+    settings = Settings(models=tmp_path, identity="test", placement=file, policy=fullest)
     with loop_on(tmp_path, settings=settings) as stage:
         review(stage)
         decisions = stage.parts.decisions
@@ -138,8 +140,9 @@ def test_the_flag_says_which_file() -> None:
 
 
 def test_a_rule_may_be_why_something_is_learned() -> None:
-    by_rule = Policy(profiles=table_of("rules: [{name: a, cards: fgd}]"))
-    assert [usual_work.learns(policy) for policy in (Policy(), by_rule, Policy(binpack="ours"))] == [
+    fullest = Policy(binpack="fullest")
+    by_rule = replace(fullest, profiles=table_of("rules: [{name: a, cards: fgd}]"))
+    assert [usual_work.learns(policy) for policy in (fullest, by_rule, Policy(binpack="ours"))] == [
         False,
         True,
         True,

@@ -178,7 +178,7 @@ def test_a_slice_may_be_spelled_as_a_resource() -> None:
         (
             {"volcano.sh/vgpu-h100": 1},
             {"isolation": "wood"},
-            "'wood', it must be library, driver, hardware, vendor-file, none or any",
+            "'wood', it must be library, driver, hardware, vendor-file, none, mps or any",
         ),
     ],
 )

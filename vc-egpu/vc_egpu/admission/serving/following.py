@@ -32,7 +32,7 @@ class Rest:
     def __init__(self) -> None:
         self._until = 0.0
         self.precedence: Precedence | None = None
-        """Of the decisions that it gives way to."""
+        """The decisions that it gives way to; None: to none."""
 
     def __call__(self) -> None:
         """Between two small pieces of work."""

@@ -353,11 +353,14 @@ def _parts_of_rules(need: Need) -> Iterator[tuple[Rule, Need]]:
 
 
 def _host_lack(ledger: Ledger, group: Group, by_cards: Ints) -> HostMemoryLack | ContainerLack:
-    """The node's host memory, or a container's own limit, on the node that has most left of it."""
+    """The node's host memory, or a container's own limit, on the node that has most left of it.
+
+    Several may have as much: then the first by name, since the order of rows comes from the past.
+    """
     need = group.need
     rows = np.flatnonzero(group.mask & (by_cards > 0))
     left = np.maximum(ledger.host_cap[rows] - ledger.host_used[rows], 0)
-    row = int(rows[int(np.argmax(left))])
+    row = min(rows[left == left.max()].tolist(), key=lambda row: ledger.names[row])
     ratio = ledger.ratio_for(row, need.share_class)
     for ask in need.asks:
         host_mib, limit = ask.here(ratio).host_mib, ask.ask.host_limit_mib
