@@ -46,7 +46,7 @@ class View:
     """HyperNodes of which something is left out."""
     figures: Figures = field(default_factory=Figures)
     precedence: Precedence = field(default_factory=Precedence)
-    """Of this leadership's decisions."""
+    """The leadership's decisions go before pages."""
     policy: Policy = field(default_factory=Policy)
     """What decisions go by, with what usual work was learned by then."""
     table: ModelTable = field(default_factory=ModelTable)
