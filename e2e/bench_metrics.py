@@ -27,6 +27,7 @@ from queue import Empty, SimpleQueue
 from bench_decide import GANG, H20_MIB, carry_out, percentile, shape, submit
 from vc_egpu.admission.decision import Precedence
 from vc_egpu.admission.garbage_collector import Collector
+from vc_egpu.admission.main import SWITCH_INTERVAL_S
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.view import View, ViewRequest
 from vc_egpu.core.books.state import ClusterState, index_of
@@ -214,6 +215,7 @@ def busy(
 
 def main() -> None:
     arguments, collector = parsed(), Collector()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     _, _, leader = busy(arguments, collector, lambda number: f"wait/{number}")
     leader.run(2.0, arguments.rate)
     collector.loaded(time.monotonic())
