@@ -25,9 +25,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from bench_decide import GANG, H20_MIB, carry_out, percentile, shape, submit
-from vc_egpu.admission.decision import Precedence
+from vc_egpu import threads
 from vc_egpu.admission.garbage_collector import Collector
-from vc_egpu.admission.main import SWITCH_INTERVAL_S
 from vc_egpu.admission.serving.metrics import Level1
 from vc_egpu.admission.view import View, ViewRequest
 from vc_egpu.core.books.state import ClusterState, index_of
@@ -118,7 +117,7 @@ class Leader:
     collector: Collector
     requests: SimpleQueue[ViewRequest] = field(default_factory=SimpleQueue)
     turn: int = 0
-    precedence: Precedence = field(default_factory=Precedence)
+    resting: threading.Event = field(default_factory=threading.Event)
 
     def view(self) -> View | None:
         """For other threads."""
@@ -141,8 +140,8 @@ class Leader:
         key = f"ask/{self.turn}"
         memory_mib, cores = draw.choice([(2048, 1), (4096, 2), (8192, 5)])
         submit(self.state, key, shape(memory_mib, cores), draw.choice(MIXED), created=1e6 + self.turn)
-        with self.precedence.taken():
-            took = carry_out(self.state, key, self.turn, self.collector)
+        self.resting.clear()
+        took = carry_out(self.state, key, self.turn, self.collector)
         self._end(self.turn - 200)
         return took
 
@@ -154,15 +153,14 @@ class Leader:
     def _answer_until(self, at: float) -> None:
         """At least what is asked already: the loop takes in all that came before it decides again."""
         while True:
+            self.resting.set()
             try:
                 request = self.requests.get(timeout=max(1e-6, at - time.monotonic()))
             except Empty:
                 return
             snapshot = self.state.snapshot(self.turn)
             used = {name: dict(of) for name, of in index_of(snapshot).uses.total.items()}
-            request.view = View(
-                snapshot, self.verdicts, {}, 1, admitting=True, used=used, precedence=self.precedence
-            )
+            request.view = View(snapshot, self.verdicts, {}, 1, admitting=True, used=used)
             request.answered.set()
 
 
@@ -215,14 +213,14 @@ def busy(
 
 def main() -> None:
     arguments, collector = parsed(), Collector()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    threads.take_short_turns()
     _, _, leader = busy(arguments, collector, lambda number: f"wait/{number}")
     leader.run(2.0, arguments.rate)
     collector.loaded(time.monotonic())
     alone = leader.run(arguments.seconds, arguments.rate)
 
     before_mib = rss_mib()
-    level1 = Level1(leader.view)
+    level1 = Level1(leader.view, rests=leader.resting.wait)
     level1.start()
 
     cpu_s: dict[str, list[float]] = {}

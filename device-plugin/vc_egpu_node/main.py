@@ -5,7 +5,7 @@ import resource
 import sys
 from collections.abc import Sequence
 
-from vc_egpu import logs
+from vc_egpu import logs, threads
 from vc_egpu.kube import ApiConnection
 from vc_egpu.kube.signals import when_told_to_end
 from vc_egpu.kube.wire.config import ConfigError as KubeConfigError
@@ -20,9 +20,6 @@ from vc_egpu_node.vendors.registry import chosen
 
 log = logging.getLogger("vc_egpu_node")
 
-SWITCH_INTERVAL_S = 0.0005
-"""A thread that answers the kubelet waits at most so long for one that writes the Node (Python's default is
-ten times that)."""
 
 OPEN_FILES = 65_536
 """At most; the pages of all containers are kept open."""
@@ -58,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         agent.stop()
 
     _allow_files()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    threads.take_short_turns()  # one that answers the kubelet, and one that writes the Node
     when_told_to_end(end)
     log.info("agent of node %s; metrics on port %d", settings.node_name, agent.web.port)
     try:

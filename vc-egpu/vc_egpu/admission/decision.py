@@ -4,10 +4,8 @@ A gang for which no decision can be made must not keep all others waiting.
 """
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -28,35 +26,8 @@ Decide = Callable[[Snapshot, Policy, Instant, Collection[str] | None], Plan]
 MOST_PAUSE_S: Final = 0.2
 """The longest pause between two decisions. A gang that could be admitted waits for it."""
 AFTER_FAULT_S: Final = 1.0
-_MOST_WAIT_S: Final = 0.05
 
 logger = logging.getLogger(__name__)
-
-
-class Precedence:
-    """Decisions come first: other threads make their pages between them.
-
-    The interpreter runs one thread at a time. A decision lets go of it for moments, and would wait some
-    milliseconds each time until a thread that makes a page gives it back.
-    """
-
-    def __init__(self, most_wait_s: float = _MOST_WAIT_S) -> None:
-        self._most_wait_s = most_wait_s
-        self._free = threading.Event()
-        self._free.set()
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """A decision is made here."""
-        self._free.clear()
-        try:
-            yield
-        finally:
-            self._free.set()
-
-    def give_way(self) -> None:
-        """Wait until no decision is being made, or for ``most_wait_s``."""
-        self._free.wait(self._most_wait_s)
 
 
 @dataclass(slots=True)
@@ -68,7 +39,6 @@ class Decisions:
     how: Decide = decide
     most_pause_s: float = MOST_PAUSE_S
     figures: Figures = field(default_factory=Figures)
-    precedence: Precedence = field(default_factory=Precedence)
     next_at: float = 0.0
     """When the next one is due, on the clock of :meth:`make`."""
 
@@ -92,7 +62,7 @@ class Decisions:
     ) -> tuple[Plan, bool]:
         """Decide now: the plan, and whether something went wrong, so that there is more to decide."""
         began = time.perf_counter()
-        with self.precedence.taken(), self.collector.held_off():
+        with self.collector.held_off():
             seen, now = snapshot(), time.time()
             if self.policy.recent.half_life_s > 0:
                 recent = averaged(self.policy.recent, index_of(seen).uses.total, now)

@@ -416,7 +416,6 @@ class Loop:
             behind_s=self._parts.sources.behind_s(),
             hypernodes_wrong=len(self._mirror.inventory.network.problems),
             figures=self._figures,
-            precedence=self._parts.decisions.precedence,
             policy=self._parts.decisions.policy,
             table=self._mirror.table,
             environments=self._mirror.around.environments,

@@ -1,12 +1,11 @@
 """The admission controller's process: ``vc-egpu admission``."""
 
 import logging
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Final
 
-from vc_egpu import logs
+from vc_egpu import logs, threads
 from vc_egpu.admission import settings as settings_module
 from vc_egpu.admission.execution.executor import HELPERS, WRITERS
 from vc_egpu.admission.growing.grower import Grower
@@ -28,8 +27,6 @@ EXIT_BAD_SETTINGS: Final = 2
 POOL_SIZE: Final = WRITERS + HELPERS + 20
 """More are for the lease, the events, and the tokens of readers of metrics."""
 _WAIT_S: Final = 0.2
-SWITCH_INTERVAL_S: Final = 0.0005
-"""A decision that let go of the interpreter has it back after so long. Python's default is ten times that."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ModelTableError, NodeGroupsError, ConfigError, OSError) as error:
         logger.error("cannot start: %s", error)
         return EXIT_BAD_SETTINGS
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    threads.take_short_turns()
     stopping = threading.Event()
     when_told_to_end(lambda _number: stopping.set())
     if drains:

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vc_egpu.admission.decision import Precedence
 from vc_egpu.admission.execution.operations import (
     ByRefusal,
     ByWay,
@@ -45,8 +44,6 @@ class View:
     hypernodes_wrong: int = 0
     """HyperNodes of which something is left out."""
     figures: Figures = field(default_factory=Figures)
-    precedence: Precedence = field(default_factory=Precedence)
-    """The leadership's decisions go before pages."""
     policy: Policy = field(default_factory=Policy)
     """What decisions go by, with what usual work was learned by then."""
     table: ModelTable = field(default_factory=ModelTable)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from vc_egpu import logs
+from vc_egpu import logs, threads
 from vc_egpu.kube.connection import ApiConnection
 from vc_egpu.kube.wire.config import ConfigError
 from vc_egpu.volcano.needs.file import read_environments
@@ -24,7 +24,6 @@ from vc_egpu.webhook.serving.tls import TlsKeeper
 
 _MODELS_INTERVAL_S: Final = 10.0
 _EXIT_USAGE: Final = 2
-_SWITCH_INTERVAL_S: Final = 0.0005
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         logger.error("webhook: %s", error)
         return _EXIT_USAGE
     # Threads that watch and ask share the interpreter with the reviews: hand it back quickly.
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    threads.take_short_turns()
     asyncio.run(run(options, table, api))
     return 0
 

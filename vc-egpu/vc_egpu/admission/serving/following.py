@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
-from vc_egpu.admission.decision import Precedence
+from vc_egpu.admission.serving.foresight.budget import Rests
 from vc_egpu.core.books.cow import Frozen
 from vc_egpu.core.model.cluster import Gang, Node, NodeName, Pod, PodUid, Snapshot
 from vc_egpu.report.gangs import Members
@@ -26,18 +26,21 @@ REST_S: Final = 0.0001
 """Then they let go of it for so long. A decision that waits for it takes it, and keeps it for some time."""
 
 
-class Rest:
-    """Called often; it sleeps a moment whenever a slice is over."""
+MOST_WAIT_S: Final = 0.05
+"""While the loop is busy, a piece of a page waits for so long at most: pages come in a storm, too."""
 
-    def __init__(self) -> None:
+
+class Rest:
+    """Called often; it waits while the loop is busy, and sleeps a moment whenever a slice is over."""
+
+    def __init__(self, rests: Rests = lambda _timeout_s: True) -> None:
+        """``rests``: waits for the loop, so that a decision does not wait for the interpreter."""
+        self._rests = rests
         self._until = 0.0
-        self.precedence: Precedence | None = None
-        """The decisions that it gives way to; None: to none."""
 
     def __call__(self) -> None:
         """Between two small pieces of work."""
-        if self.precedence is not None:
-            self.precedence.give_way()
+        self._rests(MOST_WAIT_S)
         now = time.perf_counter()
         if now >= self._until:
             time.sleep(REST_S)

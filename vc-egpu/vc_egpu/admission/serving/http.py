@@ -104,7 +104,7 @@ class Server:
     def __init__(self, api: ApiConnection, settings: Settings, loop: Callable[[], Loop | None]) -> None:
         self._access = Access(api)
         self._loop = loop
-        self._level1 = Level1(self._view_for_metrics, shares=settings.share_metrics)
+        self._level1 = Level1(self._view_for_metrics, shares=settings.share_metrics, rests=self.rests)
         self._last: tuple[Loop, View] | None = None
         self._server: GetServer | None = None
         self._redacted: ViewEdge | None = None

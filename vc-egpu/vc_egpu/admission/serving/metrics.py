@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Metric
 
 from vc_egpu import __version__
 from vc_egpu.admission.serving.following import NOWHERE, Following, Rest
+from vc_egpu.admission.serving.foresight.budget import Rests
 from vc_egpu.admission.serving.lines import card_lines, queue_lines, share_lines
 from vc_egpu.admission.serving.pieces import Page
 from vc_egpu.admission.view import View
@@ -46,7 +47,14 @@ logger = logging.getLogger(__name__)
 class Level1:
     """``view`` gives the present moment, or None where this process does not lead."""
 
-    def __init__(self, view: Callable[[], View | None], *, shares: bool = True) -> None:
+    def __init__(
+        self,
+        view: Callable[[], View | None],
+        *,
+        shares: bool = True,
+        rests: Rests = lambda _timeout_s: True,
+    ) -> None:
+        """``rests``: see :class:`.following.Rest`."""
         self._renewed_s = self._asked_s = float("-inf")
         self._by_itself = False
         """A thread renews the pages while they are asked for."""
@@ -56,7 +64,7 @@ class Level1:
         """Guards what is followed."""
         self._renewing = threading.Lock()
         """Guards the pieces. To renew all of them takes seconds; the page of the process does not wait."""
-        self._rest, self._rest_of_process = Rest(), Rest()
+        self._rest, self._rest_of_process = Rest(rests), Rest(rests)
         self._following = Following(self._rest)
         self._pages = {CARDS: Page(vocabulary.CARDS)}
         if shares:
@@ -111,7 +119,6 @@ class Level1:
         with self._lock:
             view = self._view()
             if view is not None:
-                self._rest.precedence = self._rest_of_process.precedence = view.precedence
                 self._following.follow(view.snapshot)
             return view
 

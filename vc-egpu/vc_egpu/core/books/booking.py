@@ -1,7 +1,10 @@
 """What one pod takes of its node: the unit in which the ledger adds and removes."""
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
 
 from vc_egpu.core.layouts.table import ANYWHERE
 from vc_egpu.core.model.cluster import Pod, PodPhase, PodShape, Share, ShareClass, SuspensionState
@@ -100,9 +103,16 @@ def side_of(share_class: ShareClass, *, several: bool) -> int:
     return OF_SEVERAL if several and share_class is ShareClass.LOW else 0
 
 
-def takes_side(sides: int, side: int) -> bool:
-    """Whether among shares that count so much there is none of the other side than this."""
-    return not side or (sides < OF_SEVERAL if side == OF_HIGH else sides % OF_SEVERAL == 0)
+@overload
+def takes_side(sides: int, side: int) -> bool: ...
+@overload
+def takes_side(sides: npt.NDArray[np.int64], side: int) -> npt.NDArray[np.bool_]: ...
+def takes_side(sides: Any, side: int) -> Any:
+    """Whether among shares that count so much, of one card or by card, there is none of the other side than
+    this. 0 is on no side."""
+    if not side:
+        return sides >= 0
+    return sides < OF_SEVERAL if side == OF_HIGH else sides % OF_SEVERAL == 0
 
 
 def requests_of(shape: PodShape) -> tuple[int, int, int, int]:
@@ -143,6 +153,16 @@ def seat_of(col: int, share: Share, share_class: ShareClass, *, several: bool = 
     physical_mib = min(clamp(share.on_card_mib), memory_mib)
     alone = TURNS if share.swap else int(share.whole or share.native)
     host_mib = memory_mib if share.swap and physical_mib < memory_mib else memory_mib - physical_mib
-    side = side_of(share_class, several=several)
-    cut = side, share.slice, share.start
-    return Seat(col, memory_mib, physical_mib, host_mib, cores, high, low, alone, 0, *cut)
+    return Seat(
+        col,
+        memory_mib,
+        physical_mib,
+        host_mib,
+        cores,
+        high,
+        low,
+        alone,
+        side=side_of(share_class, several=several),
+        slice=share.slice,
+        start=share.start,
+    )

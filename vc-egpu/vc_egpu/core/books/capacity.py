@@ -20,8 +20,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from vc_egpu.core.books.booking import (
-    OF_HIGH,
-    OF_SEVERAL,
     TURNS,
     HostPort,
     Seat,
@@ -29,6 +27,7 @@ from vc_egpu.core.books.booking import (
     requests_of,
     side_of,
     slots_of,
+    takes_side,
 )
 from vc_egpu.core.books.ledger import EVERYBODY, Flags, Ints, Ledger
 from vc_egpu.core.layouts.catalogue import NO_LAYOUT
@@ -239,8 +238,7 @@ def copies(ledger: Ledger, need: Need, ask: AskNeed, rows: Rows) -> tuple[Ints, 
     awake = ledger.sharers[rows] - ledger.asleep[rows] if ask.ask.swap else 0
     fits &= ledger.alone[rows] == TURNS * awake
     if ledger.apart and ask.side:
-        sides = ledger.sides[rows]
-        fits &= sides < OF_SEVERAL if ask.side == OF_HIGH else sides % OF_SEVERAL == 0
+        fits &= takes_side(ledger.sides[rows], ask.side)
     if ledger.cuts and not ask.ask.slice:
         states = ledger.slices[rows]
         fits &= ledger.cuts.catalogue.whole[states] if ask.ask.whole else states == NO_LAYOUT

@@ -371,7 +371,7 @@ class Index:
     def is_of_several(self, pod: Pod) -> bool:
         """Whether more than one pod of its gang has to run at once; not where the gang is gone."""
         gang = self.gangs.get(pod.gang or "")
-        return gang is not None and gang.min_member > 1
+        return gang is not None and gang.is_of_several
 
     def _book_pod(self, uid: PodUid) -> None:
         pod = self.pods[uid]
@@ -434,7 +434,7 @@ class Index:
         _list_if(self.moved, gang.key, when=gang.move is not None)
         if gang.uid in self.moves_of_gone:
             self.set_moves_of_gone({uid: m for uid, m in self.moves_of_gone.items() if uid != gang.uid})
-        if other or (before is not None and before.min_member != gang.min_member):
+        if other or (before is not None and before.is_of_several != gang.is_of_several):
             self._recount_pods(gang.key)
         self.planned.enter(gang)
 

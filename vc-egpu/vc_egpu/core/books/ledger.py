@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vc_egpu.core.books.booking import (
+    OF_HIGH,
     OF_SEVERAL,
     TURNS,
     Booking,
@@ -22,6 +23,7 @@ from vc_egpu.core.books.booking import (
     requests_of,
     seat_of,
     slots_of,
+    takes_side,
 )
 from vc_egpu.core.books.marks import Domains, Marks
 from vc_egpu.core.layouts.cuts import Cuts
@@ -508,7 +510,8 @@ class Ledger:
         if self.cuts:
             cards &= ~self.cuts.catalogue.full[self.slices[rows]]
         if self.apart:
-            cards &= (self.sides[rows] < OF_SEVERAL) | (self.sides[rows] % OF_SEVERAL == 0)
+            sides = self.sides[rows]
+            cards &= takes_side(sides, OF_HIGH) | takes_side(sides, OF_SEVERAL)
         host = self.host_used[rows] <= self.host_cap[rows]
         return np.asarray(cards.all(axis=1) & (self.used[rows] <= self.cap[rows]).all(axis=1) & host)
 

@@ -149,8 +149,8 @@ class PlannedMembers:
         if placement.node is None:
             return
         shares = [share for _, share in placement.shares]
-        several = gang.min_member > 1
-        booking = self._ledger.booking(placement.node, shape, shares, gang.share_class, several=several)
+        share_class, several = gang.share_class, gang.is_of_several
+        booking = self._ledger.booking(placement.node, shape, shares, share_class, several=several)
         if booking is not None:
             booking = booking.to_come()
             self._ledger.add(booking)

@@ -531,6 +531,11 @@ class Gang:
         return self.bound is not None or any(bound is not None for bound in self.subgroups.values())
 
     @property
+    def is_of_several(self) -> bool:
+        """Whether more than one pod of it has to run at once."""
+        return self.min_member > 1
+
+    @property
     def is_of_replicas(self) -> bool:
         """Whether any one member will do: each is suspended and comes back without the others."""
         return self.single and self.min_member <= 1

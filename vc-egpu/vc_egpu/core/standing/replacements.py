@@ -87,7 +87,7 @@ def _claim(trial: Trial, view: GangView, pod: Pod) -> Claim | None:
     if pod.gone_by is not None and not view.missing:
         return None  # told to go from a gang that lacks no member: scaled down, or another revision comes
     shares = [share for _, share in pod.shares]
-    several = view.gang.min_member > 1
+    several = view.gang.is_of_several
     booking = trial.ledger.booking(pod.node, pod.shape, shares, view.gang.share_class, several=several)
     if booking is None:
         return None

@@ -70,7 +70,7 @@ def _bookings(trial: Trial, view: GangView, places: Places) -> dict[str, Booking
         if member is None or place.node is None or not _is_open(trial, view, member, place):
             return {}
         shares = [share for _, share in place.shares]
-        share_class, several = view.gang.share_class, view.gang.min_member > 1
+        share_class, several = view.gang.share_class, view.gang.is_of_several
         booking = trial.ledger.booking(place.node, member.shape, shares, share_class, several=several)
         if booking is None or len(booking.seats) != len(shares):
             return {}

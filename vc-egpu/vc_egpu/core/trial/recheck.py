@@ -28,7 +28,7 @@ def booking_of(trial: Trial, view: GangView, entry: PlannedMember) -> Booking | 
         return None
     shape = entry.member.shape if entry.member is not None else None
     shares = [share for _, share in entry.placement.shares]
-    several = view.gang.min_member > 1
+    several = view.gang.is_of_several
     return trial.ledger.booking(entry.placement.node, shape, shares, view.gang.share_class, several=several)
 
 

@@ -177,7 +177,7 @@ class Trial:
 
     def need(self, member: Member, gang: Gang) -> Need:
         """The shape of a member of this gang in the ledger's terms; equal shapes once."""
-        key = (member.shape_id, gang.share_class, gang.min_member > 1)
+        key = (member.shape_id, gang.share_class, gang.is_of_several)
         need = self._needs.get(key)
         if need is None:
             need = capacity.need_of(self.ledger, member.shape, gang.share_class, several=key[2])

@@ -88,12 +88,7 @@ class ViewEdge:
             return Answer(403, f"{text}\n".encode())
         if view.epoch != self._epoch:
             self._held, self._epoch = HeldCards(), view.epoch
-        budget = Budget(self._rests, self._limit_s)
-
-        def step() -> None:
-            view.precedence.give_way()
-            budget.step()
-
+        step = Budget(self._rests, self._limit_s).step
         self._held.follow(view.snapshot, step)
         found = document(view, self._held, eyes, step, is_cut_short=is_cut_short)
         return Answer(200, snapshot_codec.to_json(found), "application/json")
